@@ -118,10 +118,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> "faults.Training":
     import faults
     import tiny
 
-    root = tiny.tree(tmp_path_factory.mktemp("quiet"))
-    training = faults.Training(root, root / "quiet")
-    assert training.train().code == 0
-    return training
+    return faults.undisturbed(tiny.tree(tmp_path_factory.mktemp("quiet")))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

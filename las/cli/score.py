@@ -24,7 +24,6 @@ from las.scoring import (
 )
 from las.scoring.alignment import AlignmentRules
 from las.scoring.error_rates import ErrorRate, Score
-from las.scoring.significance import Comparison
 from las.scoring.word_network import Marked
 from las.storage import atomic
 
@@ -55,12 +54,27 @@ def run(config: Config) -> dict[str, Any]:
     if config["compare"] is not None:
         other_score = test.score(Path(config["compare"]))
         comparison = significance.compare(score, other_score)
-        result["compare"] = {**as_dict(other_score, test.metric), **comparison_as_dict(comparison)}
+        result["compare"] = {
+            **as_dict(other_score, test.metric),
+            "difference": comparison.difference,
+            "tests": {name: outcome._asdict() for name, outcome in comparison.tests.items()},
+            "fewer_errors_in_resampled_tests": comparison.second_better,
+        }
     if config["json"]:
         print(json.dumps(result, ensure_ascii=False))
     else:
-        show(score, comparison, system_names(config["hypothesis"], config["compare"] or ""), test.metric)
-    write(config, result, score, test)
+        tables.print_score(score, test.metric, progress.console)
+        progress.say(error_rates.line(score, test.metric))
+        if comparison is not None:
+            names = system_names(config["hypothesis"], config["compare"])
+            tables.print_comparison(comparison, names, test.metric, progress.console)
+    if config["output"] is not None:
+        atomic.write_json(Path(config["output"]), result)
+    if config["alignments"] is not None:
+        atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
+    if config["page"] is not None:
+        page = tables.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
+        atomic.write(Path(config["page"]), page)
     return result
 
 
@@ -154,34 +168,6 @@ def as_dict(score: Score, metric: str) -> dict[str, Any]:
         **{key: {name: _rate_entry(rate, metric) for name, rate in rates.items()} for key, rates in parts.items()},
         "confusions": [[c.reference, c.hypothesis, c.count] for c in score.confusions],
     }
-
-
-def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """The comparison with the first system as JSON data, part of the second system's."""
-    return {
-        "difference": comparison.difference,
-        "tests": {name: outcome._asdict() for name, outcome in comparison.tests.items()},
-        "fewer_errors_in_resampled_tests": comparison.second_better,
-    }
-
-
-def show(score: Score, comparison: Comparison | None, names: tuple[str, str], metric: str) -> None:
-    """Print a score, and the comparison with a second system."""
-    tables.print_score(score, metric, progress.console)
-    progress.say(error_rates.line(score, metric))
-    if comparison is not None:
-        tables.print_comparison(comparison, names, metric, progress.console)
-
-
-def write(config: Config, result: dict[str, Any], score: Score, test: ScoredTest) -> None:
-    """Write the files that the config asks for."""
-    if config["output"] is not None:
-        atomic.write_json(Path(config["output"]), result)
-    if config["alignments"] is not None:
-        atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
-    if config["page"] is not None:
-        page = tables.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
-        atomic.write(Path(config["page"]), page)
 
 
 def system_names(first: str, second: str) -> tuple[str, str]:

@@ -355,7 +355,6 @@ def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> 
 
 
 def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Aligned | None:
-    """Aligned tokens of a pair of arcs, or of one arc without a partner; None for empty words."""
     if reference is None or hypothesis is None:
         (word,) = (word for word in (reference, hypothesis) if word is not None)
         if word.is_null:

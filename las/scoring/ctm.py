@@ -16,12 +16,6 @@ from las.storage import text_files
 
 BEGIN, OR, END = "<ALT_BEGIN>", "<ALT>", "<ALT_END>"
 
-# The columns that ctmValidator.pl of NIST knows, and what it takes for English.
-_STRICT_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
-_TYPES = ("lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore")
-_ENGLISH = re.compile(r"[A-Za-z'-]+|[A-Za-z]\..*|.*@.*|.*%(?:BCN?ACK|HESITATION).*", re.IGNORECASE)
-
 
 class CTMWord(NamedTuple):
     """Line of a ctm: times in seconds from the start of the recording; tags of alternatives have times of 0."""
@@ -84,46 +78,6 @@ def check_alternatives(words: Sequence[CTMWord], places: Sequence[str]) -> None:
             opened = index if word.tag == BEGIN else None
     if opened is not None:
         raise DataError(f"{places[opened]}: {BEGIN} without {END} in the same file and channel")
-
-
-def problems(path: str | Path) -> list[str]:
-    """Objections of NIST's validator of English ctm files, as `file:line: reason`.
-
-    It is stricter than `read` and sclite: names of files, channels, types and speakers, and the form of English words.
-    """
-    path = Path(path)
-    objections = []
-    for number, line in enumerate(text_files.read(path).splitlines(), start=1):
-        if not line.startswith(";;"):
-            # A blank before the first field makes an empty field of it, as it does for NIST.
-            fields = re.split(r"\s+", line.rstrip())
-            objections += [f"{path}:{number}: {reason}" for reason in _objections(fields)]
-    return objections
-
-
-def _objections(fields: list[str]) -> list[str]:
-    if not 5 <= len(fields) <= 8:
-        return [f"{len(fields)} fields where 5 to 8 belong, without a blank before the first"]
-    file, channel, start, duration, text = fields[:5]
-    confidence, kind, speaker = (fields[5:] + ["0", "lex", "speaker"][len(fields) - 5 :])[:3]
-    tag = re.search("<ALT>|<ALT_BEGIN>|<ALT_END>", text) is not None
-    times = [each == "*" if tag else _STRICT_NUMBER.fullmatch(each) for each in (start, duration)]
-    timing = "an asterisk, as it is for tags" if tag else "a number of seconds"
-    english = tag or kind != "lex" or _ENGLISH.fullmatch(text)
-    rules = (
-        (_NAME.fullmatch(file), f"file {file!r} has other characters than letters, digits, - and _"),
-        (re.fullmatch(r"\d+|[AB]", channel), f"channel {channel!r} is neither a number nor A or B"),
-        (times[0], f"begin {start!r} is not {timing}"),
-        (
-            times[1],
-            f"duration {duration!r} is not {timing}",
-        ),
-        (english, f"word {text!r} has other characters than letters, hyphens and apostrophes"),
-        (_STRICT_NUMBER.fullmatch(confidence), f"confidence {confidence!r} is not a number"),
-        (kind in _TYPES, f"type {kind!r} is not one of {', '.join(_TYPES)}"),
-        (_NAME.fullmatch(speaker), f"speaker {speaker!r} has other characters than letters, digits, - and _"),
-    )
-    return [reason for holds, reason in rules if not holds]
 
 
 def _word(line: str, where: str) -> CTMWord:

@@ -15,11 +15,12 @@ import jiwer
 from las.runtime.errors import ArgumentError, ConfigError, DataError, suggest
 from las.scoring import bootstrap
 from las.scoring.alignment import Aligned, AlignmentRules, Tokens, align
+from las.storage import run_records
 
-SHORT_NAMES = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER"}
-"""Metrics with their names in print."""
 UNITS = {"phone_error_rate": "phones", "wer": "words", "cer": "characters"}
 """The reference tokens that each metric counts, as headings of tables."""
+SHORT_NAMES = {metric: run_records.METRICS[metric] for metric in UNITS}
+"""Metrics with their names in print."""
 
 _KINDS = {"equal": "correct", "substitute": "substitution", "delete": "deletion", "insert": "insertion"}  # of jiwer
 

@@ -7,7 +7,7 @@ apart and together.
 
 Two steps that most published numbers contain and NIST's script does not are functions of their own here, for the
 caller to use: `repaired` for the reference of LDC2002T43, which hubscr.pl refuses as it is, and `without_noises` for
-hypotheses. As -V says, NIST's validators are not run: `stm.problems` and `ctm.problems` are theirs.
+hypotheses. As -V says, NIST's validators are not run.
 """
 
 import re

@@ -109,7 +109,6 @@ def _channel(line: Segment | CTMWord) -> tuple[str, str]:
 def _assign(
     segments: list[Segment], words: list[CTMWord], reduce: Collection[str]
 ) -> Iterable[tuple[Segment, list[CTMWord]]]:
-    """Scored segments of a channel with their words."""
     last = segments[-1]
     if REFERENCE in reduce and words:
         start_s, end_s = words[0].start_s, words[-1].start_s + words[-1].duration_s

@@ -16,15 +16,6 @@ from las.storage import text_files
 IGNORED = "IGNORE_TIME_SEGMENT_IN_SCORING"
 """Text of a segment that is not scored; words of the hypothesis in it are not scored either."""
 
-# Tokens that the validator of NIST accepts as English (STMList.pm), one kind per alternative.
-_WORD = r"(?:[a-z]*-)*[a-z]+"
-_ENGLISH = re.compile(
-    rf"{IGNORED}|{_WORD}|\({_WORD}\)|[a-z]+\.(?:'s|s)*|\([a-z]+\.(?:'s|s)*\)|[a-z]+-|\([a-z]+-\)"
-    rf"|{_WORD}(?:'(?:d|s|t|re|ll|m|ve|))*|\({_WORD}'(?:d|s|t|re|ll|m|ve|)\)*|o'\S+|d'etre"
-    r"|\(%(?:hesitation|bcack|bcnack)\)|%(?:hesitation|bcack|bcnack)|[{}/@]",
-    re.IGNORECASE | re.ASCII,
-)
-
 
 @dataclass(frozen=True)
 class Segment:
@@ -54,23 +45,6 @@ def read(path: str | Path) -> list[Segment]:
     if not segments:
         raise DataError(f"{path}: the file has no segments")
     return segments
-
-
-def problems(path: str | Path) -> list[str]:
-    """Objections of NIST's validator of English stm files, as `file:line: reason`.
-
-    It accepts English words, contractions, acronyms, fragments, hesitations and markup; `read` and sclite accept any
-    token.
-    """
-    path = Path(path)
-    objections = []
-    for number, line in text_files.lines(path):
-        if not line.startswith(";;"):
-            text, _, _ = _segment(line, f"{path}:{number}").text.partition(";;")
-            for token in text.split():
-                if not _ENGLISH.fullmatch(token):
-                    objections.append(f"{path}:{number}: {token!r} is not an English token of NIST's conventions")
-    return objections
 
 
 def seconds(value: float) -> str:

@@ -113,7 +113,6 @@ def _rows(columns: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def page(score: Score, metric: str, title: str, convention: str) -> str:
-    """Render a score as an HTML page: rate and interval, parts, frequent errors, all utterances, most errors first."""
     limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
     subsets = {f"subset {name}": rate for name, rate in score.subsets.items()}
     utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
@@ -148,7 +147,6 @@ def _headings(first: str, metric: str) -> list[str]:
 
 
 def _table(first: str, *numbers: str) -> Table:
-    """Create a table whose first column is text and whose others are numbers."""
     table = Table()
     table.add_column(first, overflow="fold")  # an ellipsis would hide the end of a path
     for heading in numbers:

@@ -13,10 +13,9 @@ import tarfile
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from las.runtime.errors import DataError, StorageError
 
@@ -26,15 +25,7 @@ _FILE_COST = 1 << 15  # bytes that a file counts beyond its content, so that man
 _SLACK = 64 << 20  # bytes below which the ratio is not checked
 _DRIVE_OR_CONTROL = re.compile(r"^[A-Za-z]:|[\\\x00-\x1f\x7f]")
 # Exceptions of the standard library's readers for damaged or malicious archives.
-_DAMAGE = (
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    zlib.error,
-    EOFError,
-    ValueError,
-    struct.error,
-    RecursionError,
-)
+_DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, struct.error, RecursionError)
 
 
 class Caps(NamedTuple):
@@ -48,15 +39,6 @@ class Caps(NamedTuple):
 DEFAULT_CAPS = Caps()
 
 
-@dataclass
-class _Entry:
-    """Plain file (`content` gives its bytes) or folder (`content` is None) of an archive."""
-
-    name: str
-    size: int
-    content: BufferedIOBase | None
-
-
 def extract(archive: Path, folder: Path, caps: Caps = DEFAULT_CAPS) -> None:
     """Extract an archive into an empty or new folder.
 
@@ -67,7 +49,12 @@ def extract(archive: Path, folder: Path, caps: Caps = DEFAULT_CAPS) -> None:
         raise StorageError(f"{folder}: is not an empty folder: archives are unpacked into new ones")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _unpack(archive, folder, caps)
+        dry_run = _Reading(archive, caps)
+        for _ in dry_run.entries():  # finds most bombs at their beginning, before anything is written
+            if dry_run.num_bytes > _SLACK:
+                break
+        for path, size, content in _Reading(archive, caps).entries():
+            _write(folder / path, size, content)
     except BaseException as error:
         for entry in list(folder.iterdir()) if folder.is_dir() else []:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -78,37 +65,12 @@ def extract(archive: Path, folder: Path, caps: Caps = DEFAULT_CAPS) -> None:
         raise
 
 
-def _unpack(archive: Path, folder: Path, caps: Caps) -> None:
-    dry_run = _Limiter(archive, caps)
-    for _ in _entries(archive, dry_run):  # finds most bombs at their beginning, before anything is written
-        if dry_run.num_bytes > _SLACK:
-            break
-    for path, entry in _entries(archive, _Limiter(archive, caps)):
-        target = folder / path
-        if entry.content is None:
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _write(target, entry.content, entry.size)
-
-
-def _entries(archive: Path, limiter: "_Limiter") -> Iterator[tuple[PurePosixPath, _Entry]]:
-    """Entries of an archive with their target paths, each checked before it is yielded."""
-    with archive.open("rb") as file:
-        beginning = file.read(512)
-        file.seek(0)
-        if beginning.startswith(b"\x1f\x8b"):
-            entries = _tar_entries(gzip.GzipFile(fileobj=file), file, limiter)
-        elif beginning[257:262] == b"ustar":
-            entries = _tar_entries(file, file, limiter)
-        else:
-            raise DataError(f"{archive}: not a tar or tar.gz file")
-        names = _Names(archive)
-        for entry in entries:
-            yield names.checked(entry), entry
-
-
-def _write(target: Path, content: BufferedIOBase, size: int) -> None:
+def _write(target: Path, size: int, content: BufferedIOBase | None) -> None:
+    """Write a file, or make a folder where there is no content."""
+    if content is None:
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:  # x: never through something that is there
         while size and (chunk := content.read(min(_CHUNK, size))):
             file.write(chunk)
@@ -117,22 +79,44 @@ def _write(target: Path, content: BufferedIOBase, size: int) -> None:
         raise EOFError(f"{target.name} lacks {size:,} bytes")
 
 
-@dataclass
-class _Limiter:
-    """Counts what has been extracted and checks it against the caps and the bytes of the archive read so far."""
+class _Reading:
+    """One pass through an archive: its names so far, and its sizes against the caps and the bytes read so far."""
 
-    archive: Path
-    caps: Caps
-    num_bytes: int = 0
-    num_files: int = 0
+    def __init__(self, archive: Path, caps: Caps) -> None:
+        self.archive, self.caps = archive, caps
+        self.num_bytes = self.num_files = 0
+        self.names: dict[str, tuple[str, bool]] = {}
+        """Names as a file system sees them that ignores case and composes accents: as written, and if of a file."""
 
-    def add(self, num_bytes: int, name: str, consumed: int) -> None:
-        """Count an entry before it is unpacked."""
-        self.num_files += 1
-        self.num_bytes += num_bytes
-        self.check(self.num_bytes + self.num_files * _FILE_COST, name, consumed)
+    def entries(self) -> Iterator[tuple[PurePosixPath, int, BufferedIOBase | None]]:
+        """Yield relative path, size and content (None for a folder) of each entry, each checked before."""
+        with self.archive.open("rb") as file:
+            beginning = file.read(512)
+            file.seek(0)
+            if beginning.startswith(b"\x1f\x8b"):
+                stream = _Stream(gzip.GzipFile(fileobj=file), file, self)
+            elif beginning[257:262] == b"ustar":
+                stream = _Stream(file, file, self)
+            else:
+                raise DataError(f"{self.archive}: not a tar or tar.gz file")
+            with tarfile.TarFile(fileobj=cast(BinaryIO, stream), mode="r") as tar:
+                while (member := tar.next()) is not None:
+                    cast(Any, tar).members.clear()  # else tarfile keeps all of them
+                    if not (member.isreg() or member.isdir()) or member.issparse() or member.size < 0:
+                        self.refuse(member.name, "neither a plain file nor a folder")
+                    if member.isreg() and member.mode & (stat.S_ISUID | stat.S_ISGID):
+                        self.refuse(member.name, "a file that would run as another user")
+                    self.num_files += 1
+                    self.num_bytes += member.size
+                    self.check(self.num_bytes + self.num_files * _FILE_COST, member.name, file.tell())
+                    content = tar.extractfile(member) if member.isreg() else None
+                    path = self._path(member.name, content is not None)
+                    yield path, member.size, cast(BufferedIOBase | None, content)
+            while stream.read(_CHUNK):
+                pass  # at its end the compression has a checksum
 
     def check(self, cost: int, name: str, consumed: int) -> None:
+        """Raise DataError where what was unpacked so far exceeds the caps, or the ratio to the `consumed` bytes."""
         if self.num_files > self.caps.num_files:
             self.refuse(name, f"more than {self.caps.num_files:,} files")
         if self.num_bytes > self.caps.num_bytes:
@@ -141,69 +125,37 @@ class _Limiter:
             self.refuse(name, f"it swells to more than {self.caps.ratio} times its size: an archive bomb?")
 
     def refuse(self, name: str, reason: str) -> None:
+        """Raise DataError with the name of an entry and the reason."""
         raise DataError(f"{self.archive}: refused at {name!r}: {reason}. Nothing was unpacked")
 
-
-@dataclass
-class _Names:
-    """Names of an archive so far, as seen by a file system that ignores case and composes accents."""
-
-    archive: Path
-    registered_names: dict[str, tuple[str, bool]] = field(default_factory=dict)
-
-    def checked(self, entry: _Entry) -> PurePosixPath:
-        """Relative target path of an entry. Raises DataError for an unsafe name or one that is taken."""
-        path = PurePosixPath(entry.name)
-        is_file = entry.content is not None
-        if (
-            path.is_absolute()
-            or ".." in path.parts
-            or _DRIVE_OR_CONTROL.search(entry.name)
-            or (is_file and not path.name)
-        ):
-            raise DataError(f"{self.archive}: refused at {entry.name!r}: not a name within a folder")
+    def _path(self, name: str, is_file: bool) -> PurePosixPath:
+        """Return the relative target path of an entry. Raises DataError for an unsafe name or one that is taken."""
+        path = PurePosixPath(name)
+        nameless = is_file and not path.name
+        if path.is_absolute() or ".." in path.parts or _DRIVE_OR_CONTROL.search(name) or nameless:
+            self.refuse(name, "not a name within a folder")
         for ancestor in (*path.parents, path):
             key = unicodedata.normalize("NFC", str(ancestor)).casefold()
             registered = (str(ancestor), is_file and ancestor == path)
-            earlier = self.registered_names.setdefault(key, registered)
+            earlier = self.names.setdefault(key, registered)
             if earlier is not registered and (registered[1] or earlier != registered):
-                raise DataError(f"{self.archive}: refused at {str(ancestor)!r}: {earlier[0]!r} is there already")
+                self.refuse(str(ancestor), f"{earlier[0]!r} is there already")
         return path
-
-
-def _tar_entries(content: BufferedIOBase, file: BufferedIOBase, limiter: _Limiter) -> Iterator[_Entry]:
-    stream = _Stream(content, file, limiter)
-    with _Tar(fileobj=cast(BinaryIO, stream), mode="r") as tar:
-        while (member := tar.next()) is not None:
-            tar.members.clear()  # else tarfile keeps all of them
-            if not (member.isreg() or member.isdir()) or member.issparse() or member.size < 0:
-                limiter.refuse(member.name, "neither a plain file nor a folder")
-            if member.isreg() and member.mode & (stat.S_ISUID | stat.S_ISGID):
-                limiter.refuse(member.name, "a file that would run as another user")
-            limiter.add(member.size, member.name, file.tell())
-            inside = tar.extractfile(member) if member.isreg() else None
-            yield _Entry(member.name, member.size, cast(BufferedIOBase | None, inside))
-    while stream.read(_CHUNK):
-        pass  # at its end the compression has a checksum
-
-
-class _Tar(tarfile.TarFile):
-    members: list[tarfile.TarInfo]  # what was read so far
 
 
 class _Stream:
     """Forward-only stream of a tar file that stops where it exceeds the limits for the archive's size."""
 
-    def __init__(self, content: BufferedIOBase, file: BufferedIOBase, limiter: _Limiter) -> None:
-        self._content, self._file, self._limiter = content, file, limiter
+    def __init__(self, content: BufferedIOBase, file: BufferedIOBase, reading: _Reading) -> None:
+        self._content, self._file, self._reading = content, file, reading
         self._position = 0
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= _MAX_HEADER:
-            self._limiter.refuse("a header", f"it is {size:,} bytes long")
+            self._reading.refuse("a header", f"it is {size:,} bytes long")
         chunk = self._content.read(size)
         self._position += len(chunk)
-        self._limiter.check(self._position, "its headers", self._file.tell())
+        self._reading.check(self._position, "its headers", self._file.tell())
         return chunk
 
     def tell(self) -> int:

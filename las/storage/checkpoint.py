@@ -219,7 +219,19 @@ def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
     With `strict`, only the best one of a run folder is accepted. Raises StorageError if there is none that can be read,
     NumericalError if parameters are not numbers.
     """
-    found, complaints = _find(path, strict)
+    complaints: list[str] = []
+    if path.is_file():
+        content = bundle.read(path)
+        found = Checkpoint(path, content.model, {}, content.state, content.config)
+    elif (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
+        found = load(path)
+    elif (path / "checkpoints").is_dir():
+        found, complaints = best(path / "checkpoints", strict)
+    else:
+        raise StorageError(
+            f"{path} is neither a run folder nor a checkpoint nor a bundle: give the folder that train.py printed, "
+            "e.g. checkpoint=runs/ln_encoder_only/synthetic/seed1"
+        )
     require_numbers(found)
     return found, complaints
 
@@ -233,20 +245,6 @@ def require_numbers(saved: Checkpoint) -> None:
             f"number (NaN), the first one is {broken[0]}: nothing can be recognised with it. Take another checkpoint, "
             "or train again with a lower optim.lr"
         )
-
-
-def _find(path: Path, strict: bool) -> tuple[Checkpoint, list[str]]:
-    if path.is_file():
-        content = bundle.read(path)
-        return Checkpoint(path, content.model, {}, content.state, content.config), []
-    if (path / "MANIFEST.json").exists() or (path.name.startswith("step-") and path.is_dir()):
-        return load(path), []
-    if (path / "checkpoints").is_dir():
-        return best(path / "checkpoints", strict)
-    raise StorageError(
-        f"{path} is neither a run folder nor a checkpoint nor a bundle: give the folder that train.py printed, e.g. "
-        "checkpoint=runs/ln_encoder_only/synthetic/seed1"
-    )
 
 
 def pack_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -99,13 +99,13 @@ def _fetch_rest(url: str, part: Path, num_bytes: int, size: int) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "las", "Accept-Encoding": "identity"})
     if num_bytes:
         request.add_header("Range", f"bytes={num_bytes}-")
-    with _opener(url).open(request, timeout=_TIMEOUT_S) as response:
+    proxies: dict[str, str] | None = {} if _is_local(url) else None  # None: those of the environment
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Redirects)
+    with opener.open(request, timeout=_TIMEOUT_S) as response:
         if response.status == HTTPStatus.PARTIAL_CONTENT:
             promised = response.headers.get("Content-Range", "")
             if promised != f"bytes {num_bytes}-{size - 1}/{size}":
-                part.unlink(
-                    missing_ok=True
-                )  # another file than the one that was begun, or the server does not count as we do
+                part.unlink(missing_ok=True)  # the partial file does not match the server's range
                 raise DataError(f"{url}: the server continues with {promised!r}, expected a file of {size:,} bytes")
         else:
             num_bytes = 0
@@ -149,24 +149,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Create an opener for https and http only, not for `file:` and others."""
-    opener = urllib.request.OpenerDirector()
-    proxies: dict[str, str] | None = {} if _is_local(url) else None  # None: those of the environment
-    for handler in (
-        urllib.request.ProxyHandler(proxies),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        _Redirects(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
 def _is_local(url: str) -> bool:
-    """Return whether a url is plain http to a server on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
@@ -191,14 +174,10 @@ def _is_transient(error: Exception) -> bool:
 
 def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
     """Message about a hash of a file that differs from the expected one; None if all agree."""
-    digests = {name: hashlib.new(name) for name, expected in hashes.items() if expected}
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            for digest in digests.values():
-                digest.update(chunk)
-    for name, digest in digests.items():
-        if digest.hexdigest() != hashes[name].lower():
-            return f"its {name} is {digest.hexdigest()}, expected {hashes[name]}"
+    for name, expected in hashes.items():
+        with path.open("rb") as file:
+            if expected and (found := hashlib.file_digest(file, name).hexdigest()) != expected.lower():
+                return f"its {name} is {found}, expected {expected}"
     return None
 
 

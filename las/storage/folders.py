@@ -1,7 +1,7 @@
 """Search of a folder and those below it for files. Links are followed, and what is left out is named."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,66 +29,55 @@ class Found(NamedTuple):
 
 
 def search(folder: Path) -> Found:
-    """Find all files below a folder.
+    """Find all files below a folder."""
+    found = Found(folder, [], {})
+    for path, entries in walk(folder):
+        if not isinstance(entries, list):
+            reason = entries if isinstance(entries, str) else f"cannot be read ({bounded.reason(entries)})"
+            found.left_out.setdefault(reason, []).append(path)
+            continue
+        for entry in entries:
+            if entry.name.startswith(APPLE_DOUBLE) and not _holds(entry.is_dir):
+                found.left_out.setdefault("written by macOS beside other files", []).append(Path(entry.path))
+            elif _holds(entry.is_file):
+                found.files.append(Path(entry.path))
+            elif not _holds(entry.is_dir):
+                reason = "links that lead to no file" if entry.is_symlink() else "neither files nor folders"
+                found.left_out.setdefault(reason, []).append(Path(entry.path))
+    found.files.sort()
+    return found
 
-    A folder that several paths lead to is read once: under its own path, if that is one of them. A link to a folder
-    that holds the searched one is not followed, as it would lead in a circle.
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[os.DirEntry[str]] | OSError | str]]:
+    """Yield each folder from `folder` on with its entries, or with the error or the reason why it is left out.
+
+    Folders that the receiver takes out of the entries are not entered. A folder that several paths lead to is read
+    once: under its own path, if that is one of them, as links come after all real folders. A link to a folder that
+    holds the searched one is not followed, as it would lead in a circle.
     """
-    return _Search(folder).found
-
-
-class _Search:
-    """A search in progress: identities of the folders that were read, and of those that hold the searched one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.found = Found(folder, [], {})
-        self.read: set[tuple[int, int]] = set()
-        self.above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists()}
-        linked = [str(folder)]
-        while linked:  # links after all real folders, so that these are read under their own paths
-            linked = sorted(link for start in linked for link in self._walk(start))
-        self.found.files.sort()
-
-    def _walk(self, start: str) -> list[str]:
-        """Take the files of a folder and of the real ones below it; returns the links to further folders."""
-        stack, linked = [start], list[str]()
-        while stack:
-            folder = stack.pop()
-            try:
-                place = _identity(folder)
-                entries = list(os.scandir(folder)) if self._is_new(place, folder) else []
-            except OSError as error:
-                self._leave_out(f"cannot be read ({bounded.reason(error)})", folder)
-                continue
-            for entry in entries:
-                if _holds(entry.is_dir):
-                    (linked if entry.is_symlink() else stack).append(entry.path)
-                else:
-                    self._take(entry)
-        return linked
-
-    def _is_new(self, place: tuple[int, int], folder: str) -> bool:
-        """Note a folder as read; say of one that was, or that holds the searched one, that it is left out."""
-        if place in self.above:
-            self._leave_out("folders that hold this one", folder)
-        elif place in self.read:
-            self._leave_out("folders that are read under another path", folder)
+    above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents if parent.exists()}
+    read: set[tuple[int, int]] = set()
+    waiting, linked = [str(folder)], list[str]()
+    while waiting or linked:
+        if not waiting:
+            waiting, linked = sorted(linked, reverse=True), []
+        path = waiting.pop()
+        try:
+            place = _identity(path)
+            entries = [] if place in above or place in read else list(os.scandir(path))
+        except OSError as error:
+            yield Path(path), error
+            continue
+        if place in above:
+            yield Path(path), "folders that hold this one"
+        elif place in read:
+            yield Path(path), "folders that are read under another path"
         else:
-            self.read.add(place)
-            return True
-        return False
-
-    def _take(self, entry: "os.DirEntry[str]") -> None:
-        if entry.name.startswith(APPLE_DOUBLE):
-            self._leave_out("written by macOS beside other files", entry.path)
-        elif _holds(entry.is_file):
-            self.found.files.append(Path(entry.path))
-        else:
-            reason = "links that lead to no file" if entry.is_symlink() else "neither files nor folders"
-            self._leave_out(reason, entry.path)
-
-    def _leave_out(self, reason: str, path: str) -> None:
-        self.found.left_out.setdefault(reason, []).append(Path(path))
+            read.add(place)
+            yield Path(path), entries
+        for entry in entries:
+            if _holds(entry.is_dir):
+                (linked if entry.is_symlink() else waiting).append(entry.path)
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
@@ -97,7 +86,7 @@ def _identity(folder: str | Path) -> tuple[int, int]:
 
 
 def _holds(question: Callable[[], bool]) -> bool:
-    """Answer of a question to a directory entry; False for a link that leads to itself, which raises OSError."""
+    """Answer a question to a directory entry; False for a link that leads to itself, which raises OSError."""
     try:
         return question()
     except OSError:

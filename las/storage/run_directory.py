@@ -295,7 +295,6 @@ def describe(lengths: Lengths) -> str:
 
 
 def _ended_by(trainer: Config, steps: int) -> list[str]:
-    """Lengths that may have ended a run after `steps` steps."""
     if steps >= trainer["max_steps"]:
         return ["max_steps"]
     return [key for key in ("patience", "max_sub_epochs") if trainer.get(key) is not None]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeGuard
 from las.runtime.errors import StorageError
 from las.storage import bounded
 
-METRICS = ("phone_error_rate", "wer", "cer", "perplexity")
-"""Keys of a split in result.json that hold its measure, first one first."""
+METRICS = {"phone_error_rate": "PER", "wer": "WER", "cer": "CER", "perplexity": "perplexity"}
+"""Keys of a split in result.json that hold its measure, first one first, with their names in print."""
 LONGEST_GAP_S = 600.0
 """Between two events of a training; a longer one is the time in which it was stopped."""
 LAST_SHARE, STILL = 0.2, 0.02
@@ -99,7 +99,6 @@ def _entries(where: str, values: Any) -> list[tuple[str, Any]]:
 
 
 def _split_faults(where: str, entry: Any) -> Iterator[str]:
-    """Sentences about the measures of a split, and of its subsets."""
     if not isinstance(entry, dict) or all(entry.get(metric) is None for metric in METRICS):
         yield f"{where} has none of {', '.join(METRICS)}"
         return

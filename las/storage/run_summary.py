@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from las.storage import bounded, lock, run_records
+from las.storage import bounded, folders, lock, run_records
 from las.storage.run_records import LONGEST_GAP_S, METRICS, NUMBER, TEXT, WHOLE
 
 FILES = ("environment.json", "metrics.jsonl", "result.json")
@@ -62,38 +62,19 @@ def find(folder: Path) -> list[Path]:
     Links to folders are followed, each folder once, and none that holds this one. A folder below that cannot be listed
     counts as a run, whose summary says so. Raises OSError if the folder itself cannot be listed.
     """
-    found, waiting = [], [str(folder)]
-    seen = set(map(_identity, Path(os.path.realpath(folder)).parents))
-    while waiting:
-        directory = waiting.pop()
-        try:
-            identity = _identity(directory)
-            with os.scandir(directory) as entries:
-                listed = list(entries)
-        except FileNotFoundError:  # removed meanwhile
-            if directory == str(folder):
-                raise
-            continue
-        except OSError:
-            if directory == str(folder):
-                raise
-            found.append(Path(directory))
-            continue
-        if identity in seen:
-            continue
-        seen.add(identity)
-        if any(entry.name in FILES for entry in listed):
-            found.append(Path(directory))
-        else:
-            inside = [each for each in listed if each.name[0] != "." and os.path.isdir(each.path)]
-            links, real = ([each.path for each in inside if each.is_symlink() == is_link] for is_link in (True, False))
-            waiting = links + waiting + real  # links last: a run has its own path
+    found = []
+    for path, entries in folders.walk(folder):
+        if isinstance(entries, OSError):
+            if path == folder:
+                raise entries
+            if not isinstance(entries, FileNotFoundError):  # removed meanwhile
+                found.append(path)
+        elif isinstance(entries, list):
+            if any(entry.name in FILES for entry in entries):
+                found.append(path)
+                entries.clear()
+            entries[:] = [entry for entry in entries if entry.name[0] != "."]
     return sorted(found)
-
-
-def _identity(folder: str | Path) -> tuple[int, int]:
-    status = os.stat(folder)
-    return status.st_dev, status.st_ino
 
 
 def read(folder: Path) -> RunSummary:
@@ -279,5 +260,4 @@ def _section(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _value(kind: str, value: Any) -> Any:
-    """A value if it is of a kind, else None."""
     return value if run_records.is_of(kind, value) else None

@@ -36,30 +36,27 @@ def test_last_and_best(folder: Path) -> None:
     assert names(export.best(folder, 2)) == ["step-00000002", "step-00000004"]
     assert names(export.best(folder, 1)) == ["step-00000002"]
     assert names(export.best(folder, 3)) == ["step-00000002", "step-00000003", "step-00000004"]
-    with pytest.raises(StorageError, match=r"4 checkpoints here, 5 asked for.*trainer\.keep_checkpoints=5"):
+    with pytest.raises(StorageError, match=r"4 checkpoints .*keep_checkpoints=5"):
         export.last(folder, 5)
-    with pytest.raises(StorageError, match="no checkpoint that can be read"):
+    with pytest.raises(StorageError, match="no checkpoint"):
         export.best(folder.parent / "absent", 1)
 
 
-def test_the_mean_is_of_numbers_and_counters_are_the_newest(folder: Path) -> None:
+def test_the_mean_is_of_numbers_and_counters_are_the_newest(folder: Path, tmp_path: Path) -> None:
     written = export.write(folder.parent / "average", export.last(folder, 2))
     found = checkpoint.load(written)
     assert torch.equal(found.model["weight"], torch.full((2, 3), 5500.0))
     assert int(found.model["count"]) == 4
     assert found.optim == {} and found.state["averaged"] == ["step-00000003", "step-00000004"]
-
-
-def test_the_mean_of_equal_numbers_is_that_number(tmp_path: Path) -> None:
     value = 0.1  # of three of them the sum in single precision is not three times it
-    parts = [saved(tmp_path / "checkpoints", step, value, [(step, 0.1)]) for step in (1, 2, 3)]
+    parts = [saved(tmp_path / "equal", step, value, [(step, 0.1)]) for step in (1, 2, 3)]
     found = checkpoint.load(export.write(tmp_path / "average", parts))
     assert torch.equal(found.model["weight"], torch.full((2, 3), value))
 
 
 def test_checkpoints_that_cannot_be_averaged_are_named(folder: Path) -> None:
     checkpoint.save(folder, 5, {"weight": torch.ones(4)}, {}, {"step": 5, "validations": []}, {})
-    with pytest.raises(StorageError, match=r"step-00000005: its parameters are not those"):
+    with pytest.raises(StorageError, match="step-00000005: its parameters"):
         export.write(folder.parent / "average", export.last(folder, 2))
     damage(folder / "step-00000004" / "model.safetensors", "flip")
     with pytest.raises(StorageError, match=r"step-00000004/model\.safetensors: damaged"):
@@ -73,28 +70,19 @@ def test_the_decoder_accepts_the_mean(trained_copy: Path, trained: Path, las: La
     answer = las("average", f"run={trained_copy}", "best=2")
     assert answer.code == 0
     written = trained_copy / "average_best2" / "step-00000004"
-    assert f"the mean of 2 checkpoints: {written}" in answer.out
+    assert str(written) in answer.out
     models = [checkpoint.load(trained_copy / "checkpoints" / f"step-0000000{step}").model for step in (2, 4)]
     mean = transcriber.load(written).model.state_dict()
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (models[0][name] + models[1][name]) / 2)
     assert las("transcribe", f"checkpoint={written}", f"input={wav(trained, 'mdab0_sx0')}").code == 0
-
-
-def test_the_run_goes_on_as_if_there_were_no_mean(trained_copy: Path, las: Las) -> None:
-    las("average", f"run={trained_copy}", "last=2")
     found, complaints = checkpoint.newest(trained_copy / "checkpoints")
-    assert found is not None and "averaged" not in found.state and complaints == []
+    assert found is not None and "averaged" not in found.state and complaints == []  # the run goes on without it
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [
-        ([], "average needs last=5 (the newest checkpoints) or best=5"),
-        (["last=1", "best=1"], "not both"),
-        (["last=0"], "last=0 must be at least 1"),
-        (["best=x"], "best='x' should be"),
-    ],
+    [([], "last=5"), (["last=1", "best=1"], "not both"), (["last=0"], "last=0"), (["best=x"], "best='x'")],
 )
 def test_settings_are_checked(las: Las, trained_copy: Path, given: list[str], says: str) -> None:
     answer = las("average", f"run={trained_copy}", *given)

@@ -16,7 +16,7 @@ from console import Answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from las.cli import runs, runs_list
+from las.cli import runs
 from las.reproduction import recipe, results
 from las.reproduction.jobs import Job
 from las.runtime import progress
@@ -82,12 +82,10 @@ def encoded(name: str, value: Any) -> bytes:
 
 
 @st.composite
-def damage(draw: st.DrawFn) -> Callable[[Path], None]:
+def damage(draw: st.DrawFn) -> Callable[[Path], object]:
     """A damage to one file of a run folder."""
     name = draw(st.sampled_from(list(FILES)))
-    how = draw(
-        st.sampled_from(["value", "value", "value", "missing", "bytes", "cut", "folder", "fifo", "link", "sparse"])
-    )
+    how = draw(st.sampled_from(["value", "value", "value", "missing", "bytes", "cut", *STRANGE_FILES]))
     content = encoded(name, FILES[name])
     if how in ("value", "missing"):
         path = draw(st.sampled_from(list(places(FILES[name]))[1:]))
@@ -99,21 +97,24 @@ def damage(draw: st.DrawFn) -> Callable[[Path], None]:
         content = content[: draw(st.integers(0, len(content)))]
 
     def apply(folder: Path) -> None:
-        path = folder / name
-        path.unlink(missing_ok=True)
-        if how == "folder":
-            path.mkdir()
-        elif how == "fifo":
-            os.mkfifo(path)
-        elif how == "link":
-            path.symlink_to(path)
-        elif how == "sparse":
-            path.touch()
-            os.truncate(path, 1 << 40)
-        else:
-            path.write_bytes(content)
+        (folder / name).unlink(missing_ok=True)
+        make = STRANGE_FILES.get(how, lambda path: path.write_bytes(content))
+        make(folder / name)
 
     return apply
+
+
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+STRANGE_FILES: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "fifo": os.mkfifo,
+    "link": lambda path: path.symlink_to(path),
+    "sparse": sparse,
+}
 
 
 def write(folder: Path) -> Path:
@@ -136,16 +137,16 @@ def listed_with(apply: Callable[[Path], None]) -> Iterator[Path]:
 @settings(max_examples=60)
 def test_a_damaged_run_is_one_line_and_the_others_are_listed(apply: Callable[[Path], None]) -> None:
     with listed_with(apply) as root:
-        table = runs_list.listing(root, "-test", None, "table")
+        table = runs.listing(root, "-test", None, "table")
         lines = table.encode("utf-8").decode().splitlines()
         assert lines[-1] == "3 runs" and sum(line.startswith(f"{root}/") for line in lines[4:]) <= 1
         sound = [line for line in lines[1:4] if line.endswith((f"{root}/a", f"{root}/c"))]
         assert len(sound) == 2 and all("PER 25.0 % [20.0, 30.0]" in line for line in sound)
-        data = json.loads(runs_list.listing(root, "minutes", None, "json"))
+        data = json.loads(runs.listing(root, "minutes", None, "json"))
         (bad,) = (run for run in data if run["folder"] == f"{root}/b")
         assert (bad["state"] == "damaged") == bool(bad["problem"])
-        assert len(list(csv.DictReader(runs_list.listing(root, None, "minutes>=0", "csv").splitlines()))) >= 2
-        runs_list.listing(root, "step", "name=a*", "md")
+        assert len(list(csv.DictReader(runs.listing(root, None, "minutes>=0", "csv").splitlines()))) >= 2
+        runs.listing(root, "step", "name=a*", "md")
         runs.watch(root, 0.1)
 
 
@@ -183,5 +184,5 @@ def test_a_folder_that_cannot_be_listed_is_a_line(tmp_path: Path, monkeypatch: p
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    data = json.loads(runs_list.listing(tmp_path / "runs", None, None, "json"))
+    data = json.loads(runs.listing(tmp_path / "runs", None, None, "json"))
     assert [Path(run["folder"]).name for run in data] == ["closed", "b", "real"]

@@ -15,7 +15,7 @@ from console import Answer
 from places import REPOSITORY
 from rich.console import Console
 
-from las.cli import runs, runs_list
+from las.cli import runs
 from las.runtime import progress
 from las.storage import atomic, run_summary
 
@@ -50,12 +50,12 @@ def folders(answer: Answer) -> list[str]:
 
 def test_the_list(folder: Path, las: Las) -> None:
     lines = las("runs").out.splitlines()
-    assert lines[0].split() == list(runs_list.COLUMNS)
+    assert lines[0].split() == list(runs.COLUMNS)
     line = next(line for line in lines if line.endswith("runs/ln_both/an4/seed2"))
     assert line.split("  ")[0] == "ln_both"
     assert "500  WER 20.0 % [15.0, 25.0]  WER 20.0 % [15.0, 25.0]      12,345      1.5  abc" in line
     assert "20 of 500" in next(line for line in lines if line.endswith("runs/stopped"))
-    assert lines[-2].startswith("runs/bad: config.json: missing; result.json: damaged (") and lines[-1] == "5 runs"
+    assert lines[-2].startswith("runs/bad: config.json: missing") and lines[-1] == "5 runs"
     assert las("runs", "runs/ln_both/an4/seed1").out.endswith("\n1 run\n")
 
 
@@ -84,32 +84,33 @@ def test_formats(folder: Path, las: Las) -> None:
     assert next(run for run in data if run["state"] == "damaged")["problem"].endswith(")")
     table = las("runs", "format=md").out.splitlines()
     assert table[0].startswith("| name | corpus |") and table[1].startswith("| --- |")
-    assert {line.count("|") for line in table[: 2 + len(data)]} == {len(runs_list.COLUMNS) + 1}
+    assert {line.count("|") for line in table[: 2 + len(data)]} == {len(runs.COLUMNS) + 1}
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "says"),
-    [
-        (["sort=tset"], 2, "sort=tset: runs have no column 'tset'. Did you mean test, "),
-        (["filter=sed=1"], 2, "filter=sed=1: runs have no column 'sed'. Did you mean seed, "),
-        (["filter=test~1"], 2, "filter=test~1: a column, = != < > <= or >=, and a value"),
-        (["filter=test<low"], 2, "filter=test<low: test is a number: filter='test<10'"),
-        (["filter=name<a"], 2, "filter=name<a: name is a name: filter='name=...'"),
-        (["format=xml"], 2, "format=xml: it is one of table, csv, json, md"),
-        (["sorted=test"], 2, "sorted=test: runs has no key 'sorted'. Did you mean sort, "),
-        (["runs", "others"], 2, "one folder at a time: las runs runs"),
-        (["rnus"], 2, "rnus: there is no such folder. Near it: runs"),
-        (["empty"], 3, "empty: no runs in it (a run has an environment.json"),
-        (["watch", "every=0"], 2, "every=0 is the number of seconds between two looks"),
-        (["compare=[a]"], 2, "compare=[a]: two run folders: 'compare=[runs/a,runs/b]'"),
-        (["compare=[runs,runs/bad]"], 2, "runs holds 5 runs: name one of them: runs/bad, "),
-        (["compare=[runs/bad,runs/stopped]"], 2, "runs/bad: config.json is missing: "),
-    ],
-)
-def test_mistakes(given: list[str], code: int, says: str, folder: Path, las: Las) -> None:
+MISTAKES = [
+    ("sort=tset", 2, "'tset'", "test"),
+    ("filter=sed=1", 2, "'sed'", "seed"),
+    ("filter=test~1", 2, "filter=test~1", "'test<8'"),
+    ("filter=test<low", 2, "test is a number", "'test<10'"),
+    ("filter=name<a", 2, "name is a name"),
+    ("format=xml", 2, "format=xml", "table, csv"),
+    ("sorted=test", 2, "'sorted'", "sort"),
+    ("runs others", 2, "one folder", "las runs runs"),
+    ("rnus", 2, "no such folder", "runs"),
+    ("empty", 3, "empty: no runs"),
+    ("watch every=0", 2, "every=0"),
+    ("compare=[a]", 2, "compare=[a]", "two run folders"),
+    ("compare=[runs,runs/bad]", 2, "holds 5 runs", "runs/bad, "),
+    ("compare=[runs/bad,runs/stopped]", 2, "config.json is missing"),
+]
+
+
+@pytest.mark.parametrize(("given", "code", "says"), [(given, code, says) for given, code, *says in MISTAKES])
+def test_mistakes(given: str, code: int, says: list[str], folder: Path, las: Las) -> None:
     (folder.parent / "empty").mkdir()
-    answer = las("runs", *given)
-    assert (answer.code, answer.out) == (code, "") and answer.err.startswith(f"las runs: {says}"), answer
+    answer = las("runs", *given.split())
+    assert (answer.code, answer.out) == (code, "") and answer.err.startswith("las runs: "), answer
+    assert all(each in answer.err for each in says), answer.err
 
 
 def test_a_thousand_runs_in_a_second_without_torch(folder: Path) -> None:
@@ -154,11 +155,11 @@ def test_two_runs_are_compared(two: list[str], las: Las) -> None:
     answer = las(*two)
     assert (answer.code, answer.err) == (0, ""), answer
     lines = answer.out.splitlines()
-    assert lines[0].endswith("-> <two>: config keys that differ")
+    assert "-> <two>: " in lines[0]
     changed = [line.split(":")[0].strip() for line in lines[1:3]]
     assert changed == ["name", "optim.lr"] and lines[2].endswith("-> 0.5")
     assert "test:" in lines and "dev:" in lines and "McNemar" in answer.out
-    assert lines[-1] == "curves and all of this: runs_compared.html"
+    assert lines[-1].endswith(": runs_compared.html")
     page = Path("runs_compared.html").read_text()
     assert "<td>optim.lr</td>" in page and "&lt;two&gt;" in page and "<two>" not in page
     assert page.count("<figure") == 4 and "Wilcoxon" in page and "http" not in page.replace("http-equiv", "")
@@ -166,26 +167,20 @@ def test_two_runs_are_compared(two: list[str], las: Las) -> None:
     assert f"<td>{100 * rate:.2f}</td>" in page
 
 
-def test_different_test_sets_are_said(two: list[str], las: Las) -> None:
+def test_different_test_sets_and_runs_without_an_end(two: list[str], las: Las) -> None:
     path = Path("two/references.test.jsonl")
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-1]) + "\n")
-    answer = las(*two, "page=x.html")
-    reason = f"different test sets: {len(lines)} and {len(lines) - 1} utterances, {len(lines) - 1} in both"
-    assert answer.code == 0 and f"test: no significance test: {reason}\n" in answer.out
-    assert f"No significance test: {reason}." in Path("x.html").read_text()
+    reason = f"{len(lines)} and {len(lines) - 1} utterances"
+    assert re.search(f"test: no significance.*{reason}", las(*two, "page=x.html").out)
+    assert reason in Path("x.html").read_text()
     path.write_text("\n".join(lines).replace("sil", "aa") + "\n")
-    assert "of them with another transcript" in las(*two).out
+    assert "with another transcript" in las(*two).out
     path.unlink()
-    assert "two has no references.test.jsonl, which `las decode checkpoint=two split=test` writes" in las(*two).out
-    for name in ("test", "dev"):
-        Path(f"two/hypotheses.{name}.jsonl").unlink()
-    assert "no split was decoded by both (" in las(*two).out
-
-
-def test_runs_without_an_end_are_compared_by_their_curves(two: list[str], las: Las) -> None:
-    for path in (*Path("two").glob("hypotheses.*"), Path("two/result.json")):
-        path.unlink()
+    assert "no references.test.jsonl" in las(*two).out
+    for file in (*Path("two").glob("hypotheses.*"), Path("two/result.json")):
+        file.unlink()
+    assert "no split" in las(*two).out
     Path("two/metrics.jsonl").write_text("")
     answer = las(*two)
     assert answer.code == 0 and "<figure" in Path("runs_compared.html").read_text()
@@ -195,7 +190,7 @@ def test_runs_without_an_end_are_compared_by_their_curves(two: list[str], las: L
 
 
 def test_trainings_are_followed_until_they_end(folder: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert las("runs", "watch").out == "nothing trains in runs now: las runs runs lists what is there\n"
+    assert las("runs", "watch").out.startswith("nothing trains")
     alive = {"stopped"}
     monkeypatch.setattr(run_summary.lock, "holder_lives", lambda run: run.name in alive)
     looks: list[float] = []

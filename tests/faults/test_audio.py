@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,12 @@ import shorten_encoder
 import soundfile
 from console import Answer
 from tiers import rest_slow
-from tiny import LABELS, RATE, damage, overrides, sound, steps, tree, utterance, wav
+from tiny import LABELS, RATE, damage, overrides, sound, steps, utterance, wav
+
+from las.data.audio.worker import AudioScan
+from las.data.audio_scan import AudioScanCache
+from las.data.corpora.base import audio_duration
+from las.data.manifest import Utterance
 
 Las = Callable[..., Answer]
 
@@ -119,19 +125,19 @@ class Fault(NamedTuple):
 
 FAULTS = {
     "empty": Fault(lambda path, index: path.write_bytes(b""), "empty file", r"is empty \(0 bytes\)"),
-    "header only": Fault(header_only, "no samples", "a header but no samples"),
-    "cut": Fault(cut, "cut short|damaged", r"promises 6400 samples, \d+ (are there|could be decoded)|damaged or cut"),
-    "flipped": Fault(flipped, "damaged|cut short", "damaged or cut short|could be decoded"),
-    "NaN": Fault(spoilt(np.nan), "not finite", r"\d+ samples are not finite"),
-    "infinite": Fault(spoilt(np.inf), "not finite", r"\d+ samples are not finite"),
-    "silent": Fault(silent, "silent", "silent: all its samples .* are zero"),
-    "clipped": Fault(clipped, "clipped", r"clipped: [\d.]+ % of the samples are at full scale"),
+    "header only": Fault(header_only, "no samples", "but no samples"),
+    "cut": Fault(cut, "cut short|damaged", r"promises 6400 samples, \d+ |damaged or cut"),
+    "flipped": Fault(flipped, "damaged|cut short", "damaged or cut|be decoded"),
+    "NaN": Fault(spoilt(np.nan), "not finite", r"\d+ samples are"),
+    "infinite": Fault(spoilt(np.inf), "not finite", r"\d+ samples are"),
+    "silent": Fault(silent, "silent", "silent: "),
+    "clipped": Fault(clipped, "clipped", r"clipped: [\d.]+ % of"),
     "0.01 s": Fault(short, "too short", r"too short: 0\.010 s"),
-    "600 s": Fault(endless, "too long", r"too long: 600\.0 s, more than limits\.longest_s=60 s"),
-    "rate": Fault(other_rate, "sample rate", r"sampled at \d+ Hz, the corpus is at 16000 Hz"),
+    "600 s": Fault(endless, "too long", r"600\.0 s.*limits\.longest_s=60"),
+    "rate": Fault(other_rate, "sample rate", r"at \d+ Hz, .* 16000 Hz"),
     "channels": Fault(other_channels, "channels", "[234] channels, expected 1"),
-    "shorten": Fault(cut_shorten, "damaged", "cut short or damaged"),
-    "no file": Fault(no_file, "not a file|missing", "is a folder|not a regular file|does not exist"),
+    "shorten": Fault(cut_shorten, "damaged", "cut short"),
+    "no file": Fault(no_file, "not a file|missing", "a folder|regular file|not exist"),
 }
 
 
@@ -146,67 +152,47 @@ def spoil(root: Path, per_fault: int) -> dict[str, Fault]:
     return faults
 
 
-def require_named(root: Path, faults: dict[str, Fault]) -> None:
+def require_named(root: Path, faults: dict[str, Fault], las: Las) -> None:
     """`las check` ends, with 3, and names these utterances with the right reasons, and no other."""
-    command = [sys.executable, "-m", "las", "check", *overrides(root)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert answer.returncode == 3, answer.stderr
-    assert f"timit: {len(faults)} of {len(faults) + 12} utterances cannot be used" in answer.stderr
+    answer = las("check", *overrides(root))
+    assert answer.code == 3 and f"timit: {len(faults)} of {len(faults) + 12} utterances" in answer.err, answer.err
     (ledger,) = root.glob("data/checks/timit/bad_utterances.jsonl")
     entries = {entry["utterance_id"]: entry for entry in map(json.loads, ledger.read_text().splitlines())}
     assert entries.keys() == faults.keys()
     for name, fault in faults.items():
         entry = entries[name]
         assert entry["file"] == str(wav(root, name)) and entry["split"] == "train"
-        assert re.fullmatch(fault.kinds, entry["kind"]), entry
-        assert re.search(fault.reason, entry["reason"]), entry
-        assert f"train {name}: " in answer.stdout
-        assert entry["reason"] in answer.stdout
-    for kind in {entry["kind"] for entry in entries.values()}:
-        count = sum(entry["kind"] == kind for entry in entries.values())
-        assert re.search(rf"{kind} +. +{count} ", answer.stdout), kind
+        assert re.fullmatch(fault.kinds, entry["kind"]) and re.search(fault.reason, entry["reason"]), entry
+        assert f"train {name}: " in answer.out and entry["reason"] in answer.out
+    for kind, count in Counter(entry["kind"] for entry in entries.values()).items():
+        assert re.search(rf"{kind} +. +{count} ", answer.out), kind
 
 
 def require_same_training(root: Path, faults: dict[str, Fault], las: Las) -> None:
     """Training with the bad files leaves the bytes that training without them leaves."""
-    share = (len(faults) + 0.5) / (len(faults) + 8)
-    answer = las("train", *overrides(root, f"trainer.max_bad_fraction={share}"))
-    assert answer.code == 0, answer.err
-    ledger = [json.loads(line) for line in (root / "run/bad_utterances.jsonl").read_text().splitlines()]
+    share = f"trainer.max_bad_fraction={(len(faults) + 0.5) / (len(faults) + 8)}"
+    run, clean = root / "run", root / "clean"
+    assert las("train", *overrides(root, share)).code == 0
+    ledger = [json.loads(line) for line in (run / "bad_utterances.jsonl").read_text().splitlines()]
     assert {entry["utterance_id"] for entry in ledger} == faults.keys()
     for name in faults:
-        path = wav(root, name)
-        for file in (path, path.with_suffix(".PHN"), path.with_suffix(".TXT")):
-            shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
-    clean = root / "clean"
-    answer = las("train", *overrides(root, f"run_dir={clean}", f"trainer.max_bad_fraction={share}"))
-    assert answer.code == 0, answer.err
+        for file in wav(root, name).parent.glob(f"{wav(root, name).stem}.*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    assert las("train", *overrides(root, share, f"run_dir={clean}")).code == 0
     assert (clean / "bad_utterances.jsonl").read_text() == ""
-    for file in ("model.safetensors", "optim.safetensors"):
-        names = [path.relative_to(clean) for path in sorted(clean.glob(f"checkpoints/*/{file}"))]
-        assert names
-        for name in names:
-            assert (root / "run" / name).read_bytes() == (clean / name).read_bytes()
-    assert steps(root / "run") == steps(clean)
-    for split in ("dev", "test"):
-        file = f"hypotheses.{split}.jsonl"
-        assert (root / "run" / file).read_bytes() == (clean / file).read_bytes()
+    names = [path.relative_to(clean) for path in (*clean.glob("checkpoints/*/*.safetensors"), *clean.glob("hypo*"))]
+    assert len(names) > 3 and steps(run) == steps(clean)
+    for name in names:
+        assert (run / name).read_bytes() == (clean / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("per_fault", rest_slow([1, 3]))
+@pytest.mark.parametrize("per_fault", rest_slow([1, 20]))
 def test_every_fault_is_named_and_training_beside_it_is_training_without_it(
     per_fault: int, corpus: Path, las: Las
 ) -> None:
+    """Up to 280 bad files of 14 kinds."""
     faults = spoil(corpus, per_fault)
-    require_named(corpus, faults)
-    require_same_training(corpus, faults, las)
-
-
-@pytest.mark.slow
-def test_280_bad_files_of_14_kinds(corpus: Path, las: Las) -> None:
-    faults = spoil(corpus, per_fault=20)
-    assert (len(FAULTS), len(faults)) == (14, 280)
-    require_named(corpus, faults)
+    require_named(corpus, faults, las)
     require_same_training(corpus, faults, las)
 
 
@@ -228,22 +214,16 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
 
 @pytest.mark.parametrize("how", ["flip", "cut", "missing"])
 def test_real_flac_that_is_damaged_is_named(how: str, shared_data: Path, tmp_path: Path) -> None:
-    from las.data.audio.worker import AudioScan
-    from las.data.audio_scan import AudioScanCache
-    from las.data.corpora.base import audio_duration
-    from las.data.manifest import Utterance
-
     original = sorted((shared_data / "librispeech_sample").rglob("*.flac"))[0]
     path = Path(shutil.copy(original, tmp_path))
     whole = Utterance("a", str(path), 0, 0.0, audio_duration(path), "x", "y")
     assert isinstance(AudioScanCache().read([whole], 1, "files")[str(path)], AudioScan)
     damage(path, how)
-    says = {"flip": "damaged or cut short", "cut": "damaged or cut short", "missing": "does not exist"}
-    assert says[how] in str(AudioScanCache().read([whole], 1, "files")[str(path)])
+    says = "does not exist" if how == "missing" else "damaged or cut"
+    assert says in str(AudioScanCache().read([whole], 1, "files")[str(path)])
 
 
-def test_the_tiny_corpus_is_sound(tmp_path: Path, las: Las) -> None:
-    answer = las("check", *overrides(tree(tmp_path)))
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out.endswith("timit: all 12 utterances are sound\n")
-    assert (tmp_path / "data/checks/timit/bad_utterances.jsonl").read_text() == ""
+def test_the_tiny_corpus_is_sound(corpus: Path, las: Las) -> None:
+    answer = las("check", *overrides(corpus))
+    assert (answer.code, answer.err) == (0, "") and "all 12 utterances" in answer.out
+    assert (corpus / "data/checks/timit/bad_utterances.jsonl").read_text() == ""

@@ -106,15 +106,12 @@ def require_finite(training: Training) -> None:
 def test_nothing_that_is_not_finite_is_saved(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     for index in range(count):
         step, value = index % STEPS + 1, BAD[index // STEPS]
-        training = Training(quiet.root, tmp_path / str(index))
-        with tally.trial((step, value)):
-            ending = training.train(partial(spoilt_at, [step], value))
-            assert ending.code == 0, ending.said
+        with tally.training(quiet, tmp_path, (step, value)) as training:
+            training.ends(0, partial(spoilt_at, [step], value))
             require_finite(training)
             (line,) = (line for line in steps(training.run) if line["event"] == "left out")
             ids = dict(training.seen())[step].split(" ")[0]
             assert line["step"] == step and ",".join(line["utterances"]) == ids
-        training.remove()
     tally.close("F10 one update of a training: left out, named, nothing of it saved")
 
 
@@ -125,15 +122,12 @@ def test_ten_bad_updates_go_back_once_and_ten_more_end_it(
 ) -> None:
     draw = random.Random(11)
     for index in range(count):
-        training = Training(quiet.root, tmp_path / str(index), "trainer.max_steps=60", "trainer.patience=60")
         bad = [*draw.sample(range(5, 15), 10), *draw.sample(range(20, 40), 10)]
-        with tally.trial(bad):
-            ending = training.train(partial(spoilt_at, bad, BAD[index % 3]))
-            assert ending.code == 4, ending.said
-            assert ending.said.count("with half the learning rate") == 1, ending.said
+        with tally.training(quiet, tmp_path, bad, "trainer.max_steps=60", "trainer.patience=60") as training:
+            said = training.ends(4, partial(spoilt_at, bad, BAD[index % 3]))
+            assert said.count("half the learning rate") == 1, said
             require_finite(training)
-            assert training.train().code == 0, "a broken training is a result"
-        training.remove()
+            training.ends(0)  # a broken training is a result
     tally.close("F10 ten of a hundred updates: back once, then code 4")
 
 
@@ -148,14 +142,11 @@ def test_memory_that_runs_out(count: int, tally: Tally) -> None:
             limited(small, patched, most)
             one, other = whole([batch(rows)], 1), small([batch(rows)], 1)
             assert math.isclose(one.loss, other.loss, rel_tol=1e-6)
-            for mine, others in zip(gradients(small), gradients(whole), strict=True):
+            both = ([each.grad for each in of.model.parameters() if each.grad is not None] for of in (small, whole))
+            for mine, others in zip(*both, strict=True):
                 assert float((mine - others).abs().max()) <= 1e-6 * max(1.0, one.norm)
             assert small.micro_batch_size is None or small.micro_batch_size <= most
     tally.close("F11 memory runs out: the gradient of the parts is that of the batch")
-
-
-def gradients(of: TrainingStep) -> list[torch.Tensor]:
-    return [each.grad for each in of.model.parameters() if each.grad is not None]
 
 
 def memory_for(most: int) -> None:
@@ -176,12 +167,10 @@ def memory_for(most: int) -> None:
 def test_what_fits_is_remembered(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     more = [*STILL, "trainer.batch_size=4"]
     whole = Training(quiet.root, tmp_path / "whole", *more)
-    assert whole.train().code == 0
+    whole.ends(0)
     for most in range(1, count + 1):
-        training = Training(quiet.root, tmp_path / str(most), *more)
-        with tally.trial(most):
-            ending = training.train(partial(memory_for, most))
-            assert ending.code == 0, ending.said
+        with tally.training(whole, tmp_path, most) as training:
+            training.ends(0, partial(memory_for, most))
             for (step, mine), (same, other) in zip(training.seen(), whole.seen(), strict=True):
                 (ids, loss, _), (others, expected, _) = mine.split(), other.split()
                 assert (step, ids) == (same, others), "no utterance is lost"

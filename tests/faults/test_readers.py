@@ -48,14 +48,11 @@ def test_a_reader_that_is_lost_is_replaced(count: int, quiet: Training, tmp_path
     draw = random.Random(12)
     for index in range(count):
         how, number = HOW[index % 3], draw.randrange(24)
-        training = Training(quiet.root, tmp_path / "run")
-        with tally.trial((how, number)):
-            ending = training.train(partial(strike, {number: how}))
-            assert ending.code == 0, ending.said
-            says = "gave no sign of life for 3 s" if how == "SIGSTOP" else f"was killed by {how}"
-            assert ending.said.count(f"the process that read it {says}") == 1, ending.said
+        with tally.training(quiet, tmp_path, (how, number)) as training:
+            said = training.ends(0, partial(strike, {number: how}))
+            says = "sign of life" if how == "SIGSTOP" else f"killed by {how}"
+            assert said.count(says) == 1 and said.count("process that read") == 1, said
             training.require_same(quiet)
-        training.remove()
     tally.close("F12 a process that reads audio killed, stopped, crashed: replaced, the file read again")
 
 
@@ -75,28 +72,22 @@ def test_a_file_that_kills_three_readers_is_at_fault(tmp_path: Path, monkeypatch
     found = AudioScanCache().read(utterances, 2, "files")
     bad = found[utterances[1].audio]
     assert isinstance(bad, DataError) and bad.kind == "kills its reader"
-    says = "b.wav: reading it failed 3 times: the process that read it was killed by SIGSEGV. Copy the file again"
-    assert says in str(bad)
-    assert capsys.readouterr().out.count("b.wav: the process that read it was killed by SIGSEGV\n") == 3
+    assert "b.wav: " in str(bad) and "failed 3 times" in str(bad)
+    assert capsys.readouterr().out.count("killed by SIGSEGV\n") == 3
     assert found[utterances[0].audio].sounds.keys() == found[utterances[2].audio].sounds.keys()
 
 
-def test_what_is_raised_there_is_raised_here_and_costs_no_process(tmp_path: Path) -> None:
+def test_what_is_raised_there_is_raised_here_and_neither_that_nor_a_signal_ends_a_reader(tmp_path: Path) -> None:
     utterance = noise(tmp_path / "x.wav")
     first = worker_pool.run_in_worker("x", os.getpid)
-    with pytest.raises(DataError, match="sampled at 16000 Hz") as caught:
+    with pytest.raises(DataError, match="16000 Hz") as caught:
         worker_pool.run_in_worker("x", files.load, utterance.audio, 0, 0.0, 0.1, 8000)
     assert caught.value.kind == "sample rate"
     assert np.array_equal(worker_pool.run_in_worker("x", files.load, utterance.audio), files.load(utterance.audio))
+    assert os.getpgid(first) != os.getpgid(0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # what asks its parent to stop
+        os.kill(first, number)
     assert worker_pool.run_in_worker("x", os.getpid) == first != os.getpid()
-
-
-def test_a_reader_ignores_what_asks_its_parent_to_stop() -> None:
-    pid = worker_pool.run_in_worker("x", os.getpid)
-    assert os.getpgid(pid) != os.getpgid(0)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        os.kill(pid, number)
-    assert worker_pool.run_in_worker("x", os.getpid) == pid
 
 
 def test_readers_that_end_while_they_wait_are_no_file_s_fault(monkeypatch, capsys) -> None:
@@ -121,12 +112,10 @@ def test_a_slow_file_is_waited_for_and_named(monkeypatch, capsys) -> None:
 
 def test_a_reader_that_does_not_start_says_so(monkeypatch) -> None:
     monkeypatch.setattr(worker_pool, "_idle", [])
-    monkeypatch.setattr(worker_pool.sys, "executable", "/bin/false")
-    with pytest.raises(LasError, match=r"does not start: ended with 1\. What it printed is above; las doctor"):
-        worker_pool.run_in_worker("x", os.getpid)
-    monkeypatch.setattr(worker_pool.sys, "executable", "/nowhere/python")
-    with pytest.raises(LasError, match=r"does not start: .*No such file"):
-        worker_pool.run_in_worker("x", os.getpid)
+    for program, says in (("/bin/false", r"ended with 1.*las doctor"), ("/nowhere/python", "No such file")):
+        monkeypatch.setattr(worker_pool.sys, "executable", program)
+        with pytest.raises(LasError, match=f"does not start: .*{says}"):
+            worker_pool.run_in_worker("x", os.getpid)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from las.runtime.errors import StorageError
 from las.storage import checkpoint
 from las.storage.checkpoint import FILES
 
-SAVES = 4
+ROOM = r"it needs about [0-9,]+ bytes, [0-9,]+ bytes"
 
 
 def full() -> None:
@@ -44,25 +44,22 @@ def test_full_at_a_write(count: int, quiet: Training, tmp_path: Path, tally: Tal
     """Once, at the n-th change of the disk: training goes on, and ends as it would have."""
     total = phases(Training(quiet.root, tmp_path / "counted"), WRITES)
     for number in sorted(random.Random(6).sample(range(1, total + 1), min(count, total))):
-        training = Training(quiet.root, tmp_path / str(number))
-        with tally.trial(f"phase {number}"):
-            ending = training.train(partial(at_phase, number, full, WRITES))
+        with tally.training(quiet, tmp_path, f"phase {number}") as training:
+            code, said = training.wait(training.start(partial(at_phase, number, full, WRITES)))
             require_intact(training)
-            refused = "could not be written" in ending.said or "cannot name" in ending.said
-            assert refused == ("Training goes on" in ending.said)
-            if "could not be written" in ending.said:
-                room = r"No space left on device\); it needs about [0-9,]+ bytes, [0-9,]+ bytes are free"
-                assert re.search(room, ending.said), ending.said
-            again = training.train() if ending.code else ending
-            assert again.code == 0 and ending.code in (0, 5), ending.said
+            unwritten = "could not be written" in said
+            refused = unwritten or "cannot name" in said
+            assert code in (0, 5) and refused == ("Training goes on" in said), said
+            assert not unwritten or re.search(rf"No space left on device\); {ROOM}", said), said
+            if code:
+                training.ends(0)
             if not (training.run / "checkpoints" / f"step-{STEPS:08d}").exists():  # it was the last one that failed
-                assert "could not be written" in ending.said
+                assert unwritten
             else:  # the best checkpoint may be the one that failed: then another is the best
                 training.require_same(quiet, "best", "latest", "hypotheses.dev.jsonl", "hypotheses.test.jsonl")
                 latest = (training.run / "checkpoints" / "latest").read_text(encoding="utf-8").strip()
                 # The last pointer may be what failed; nothing reads it, and the next save or resume mends it.
                 assert latest == f"step-{STEPS:08d}" or refused
-        training.remove()
     tally.close("F5 full disk at each write of a save (ENOSPC)")
 
 
@@ -72,17 +69,13 @@ def test_full_from_a_save_on(count: int, quiet: Training, tmp_path: Path, tally:
     tensors = (quiet.run / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors").stat().st_size
     draw = random.Random(7)
     for size in (draw.randint(tensors // 2, tensors - 1) for _ in range(count)):
-        training = Training(quiet.root, tmp_path / str(size))
-        with tally.trial(size):
-            ending = training.train(partial(small, size))
-            assert ending.code == 5, ending.said
-            assert ending.said.count("Training goes on") == 2 and ending.said.count("bytes are free") == 3, ending.said
-            assert ending.said.endswith("or train on another disk: add run_dir=/another/disk/run to it."), ending.said
+        with tally.training(quiet, tmp_path, size) as training:
+            said = training.ends(5, partial(small, size))
+            assert said.count("Training goes on") == 2 and said.count("bytes are free") == 3, said
+            assert "run_dir=/another/disk/run" in said[-60:], said
             require_intact(training)
-            again = training.train()
-            assert again.code == 0, again.said
+            training.ends(0)
             training.require_same(quiet)
-        training.remove()
     tally.close("F5 no room for a checkpoint (RLIMIT_FSIZE): tried three times, then code 5")
 
 
@@ -90,16 +83,12 @@ def test_full_from_a_save_on(count: int, quiet: Training, tmp_path: Path, tally:
 def test_full_at_every_checkpoint_of_a_short_training(quiet: Training, tmp_path: Path) -> None:
     """Too few saves for a third refusal: the end says what was refused and what to type; with room it works."""
     training = Training(quiet.root, tmp_path / "short", "trainer.max_steps=3")
-    ending = training.train(partial(small, 4096))
-    assert ending.code == 5
-    assert "no checkpoint that can be read" not in ending.said
-    last = ending.said.rpartition("las train: ")[2]
-    assert re.search(r"step-00000003: the checkpoint could not be written \(.*File too large", last), last
-    assert re.search(r"needs about [0-9,]{5,} bytes, [0-9,]+ bytes are free\. There is no earlier checkpoint", last), (
-        last
-    )
-    assert last.endswith("or train on another disk: add run_dir=/another/disk/run to it."), last
-    assert training.train().code == 0
+    said = training.ends(5, partial(small, 4096))
+    assert "no checkpoint that" not in said
+    last = said.rpartition("las train: ")[2]
+    assert re.search(rf"step-00000003: .*File too large.*{ROOM}.* no earlier checkpoint", last), last
+    assert "run_dir=/another/disk/run" in last[-60:], last
+    training.ends(0)
 
 
 @pytest.fixture
@@ -123,15 +112,18 @@ def require_noticed(folder: Path, path: Path, damaged: bytes, tally: Tally, what
     path.write_bytes(whole)
 
 
+def flipped(content: bytes, draw: random.Random) -> bytes:
+    damaged = bytearray(content)
+    damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+    return bytes(damaged)
+
+
 @pytest.mark.parametrize("count", sizes(40, 1000))
 def test_one_bit(count: int, two: Path, tally: Tally) -> None:
     draw = random.Random(8)
-    for _ in range(count):
+    for number in range(count):
         path = checkpoint.directory(two, STEPS) / draw.choice(FILES)
-        damaged = bytearray(path.read_bytes())
-        place, bit = draw.randrange(len(damaged)), draw.randrange(8)
-        damaged[place] ^= 1 << bit
-        require_noticed(two, path, bytes(damaged), tally, (path.name, place, bit))
+        require_noticed(two, path, flipped(path.read_bytes(), draw), tally, (path.name, number))
     tally.close("F7 one bit flipped")
 
 
@@ -151,12 +143,9 @@ def test_one_bit_of_the_manifest(count: int, two: Path, tally: Tally) -> None:
     path = checkpoint.directory(two, STEPS) / "MANIFEST.json"
     whole, right = path.read_bytes(), checkpoint.load(path.parent)
     draw = random.Random(9)
-    for _ in range(count):
-        damaged = bytearray(whole)
-        place, bit = draw.randrange(len(whole)), draw.randrange(8)
-        damaged[place] ^= 1 << bit
-        path.write_bytes(damaged)
-        with tally.trial((place, bit)):
+    for number in range(count):
+        path.write_bytes(flipped(whole, draw))
+        with tally.trial(number):
             try:
                 found = checkpoint.load(path.parent)
             except StorageError:

@@ -13,6 +13,7 @@ import pkgutil
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -67,6 +68,14 @@ class Tally:
         except Exception as error:
             self.complaints.append(f"{what}: {type(error).__name__}: {error}")
 
+    @contextmanager
+    def training(self, like: "Training", place: Path, what: object, *more: str) -> Iterator["Training"]:
+        """A trial of a training of its own, like another one with further overrides, whose folder is removed after."""
+        training = Training(like.root, place / f"trial{self.tried}", *like.more, *more, base=like.base)
+        with self.trial(what):
+            yield training
+        shutil.rmtree(training.run.parent)
+
     def close(self, fault: str) -> None:
         """Report the trials so far under the fault's name; all must have been survived."""
         survived = self.tried - len(self.complaints)
@@ -92,7 +101,7 @@ class Training:
         self.root, self.run, self.output = root, place / "run", place / "output.txt"
         self.seen_path, self.printed = place / "seen.txt", 0
         places = [f"run_dir={self.run}", f"data_dir={place / 'data'}"]
-        self.base = tiny.overrides(root) if base is None else list(base)
+        self.base, self.more = tiny.overrides(root) if base is None else list(base), more
         self.arguments = [*self.base, *LENGTH, *places, *more]
         place.mkdir(parents=True)
 
@@ -100,20 +109,23 @@ class Training:
         config = runtime_config.compose("train", [*self.arguments, *more])
         process = SERVER.Process(target=_train, args=(config, self.seen_path, self.output, fault))
         process.start()
+        self.began = time.monotonic()
         return process
 
-    def train(self, fault: Fault | None = None, *more: str) -> Ending:
-        """Until the process ends, whatever ends it."""
-        return self.wait(self.start(fault, *more))
+    def ends(self, code: int, fault: Fault | None = None, *more: str) -> str:
+        """Train until the process ends, with this exit code; returns what it printed."""
+        ending = self.wait(self.start(fault, *more))
+        assert ending.code == code, ending
+        return ending.said
 
     def wait(self, process: BaseProcess) -> Ending:
         process.join(120)
         assert process.exitcode is not None, "the training hangs"
         output = self.output.read_text() if self.output.exists() else ""
-        self.last = Ending(process.exitcode, " ".join(output[self.printed :].split()))
-        self.printed = len(output)
+        said, self.printed = " ".join(output[self.printed :].split()), len(output)
+        ending, self.seconds = Ending(process.exitcode, said), time.monotonic() - self.began
         process.close()
-        return self.last
+        return ending
 
     def seen(self) -> list[tuple[int, str]]:
         """(step, its utterances and loss) of every update of every process, repeated ones too."""
@@ -140,8 +152,10 @@ class Training:
         left = [path.name for path in self.run.rglob("*") if path.name.startswith((".", "lock.json"))]
         assert not left, left
 
-    def remove(self) -> None:
-        shutil.rmtree(self.run.parent)
+    @property
+    def newest(self) -> int:
+        """The step of the newest checkpoint."""
+        return max(int(path.name[5:]) for path in (self.run / "checkpoints").glob("step-*"))
 
 
 def _train(config: runtime_config.Config, seen: Path, output: Path, fault: Fault | None) -> None:
@@ -207,9 +221,7 @@ def at_phase(number: int, happens: Callable[[], None], calls: Sequence[str] = CH
 
 def phases(training: Training, calls: Sequence[str] = CHANGES) -> int:
     """How many there are in a whole training, which is run for that."""
-    ending = training.train(partial(at_phase, 0, die, calls))
-    assert ending.code == 0, ending.said
-    return ending.said.count(" phase ")
+    return training.ends(0, partial(at_phase, 0, die, calls)).count(" phase ")
 
 
 def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> None:
@@ -233,6 +245,14 @@ def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> N
     else:
         Trainer._update = noting
     setattr(owner, name, called)
+
+
+def undisturbed(root: Path, base: Sequence[str] | None = None) -> Training:
+    """A training that nobody disturbs; its `seconds` leave out the start of the server of processes."""
+    SERVER.Process(target=int).start()
+    training = Training(root, root / "quiet", base=base)
+    training.ends(0)
+    return training
 
 
 def send(number: signal.Signals) -> None:

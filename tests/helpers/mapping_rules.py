@@ -1,6 +1,5 @@
 """Random mapping rules (glm) and texts, and NIST's rfilter1 and csrfilt.sh to compare with."""
 
-import json
 import random
 import tempfile
 from pathlib import Path
@@ -102,19 +101,15 @@ def theirs(case: Case, folder: Path) -> Outputs:
     """The case filtered by NIST's programs, by way of files in a folder."""
     files = _files(case, folder)
     printed = nist.run("rfilter1", str(files["plain.glm"]), text=case.lines)
-    segments = csrfilt(files["rules.glm"], case.reference, "stm", "ref")
-    words = csrfilt(files["rules.glm"], case.hypothesis, "ctm", "hyp")
+    segments, words = (
+        [line.split() for line in nist.run("csrfilt.sh", *kind, "-dh", str(files["rules.glm"]), text=text).splitlines()]
+        for *kind, text in (("-i", "stm", "-t", "ref", case.reference), ("-i", "ctm", "-t", "hyp", case.hypothesis))
+    )
     return {
         "rfilter1": [[line] for line in printed.splitlines()],
         "stm": [list(fields) for fields in segments],
         "ctm": [[*(0.0 if time == "*" else float(time) for time in fields[2:4]), fields[4]] for fields in words],
     }
-
-
-def csrfilt(rules: Path, lines: str, kind: str, purpose: str) -> list[list[str]]:
-    """Lines filtered by NIST's script, each as its fields."""
-    arguments = ("-i", kind, "-t", purpose, "-dh", str(rules))
-    return [line.split() for line in nist.run("csrfilt.sh", *arguments, text=lines).splitlines()]
 
 
 def _files(case: Case, folder: Path) -> dict[str, Path]:
@@ -127,5 +122,4 @@ def _files(case: Case, folder: Path) -> dict[str, Path]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        by_seed = [theirs(case(seed), Path(temporary)) for seed in range(12)]
-    GOLD.write_text("[\n" + ",\n".join(json.dumps(each) for each in by_seed) + "\n]\n", "utf-8")
+        nist.write_gold(GOLD, (theirs(case(seed), Path(temporary)) for seed in range(12)))

@@ -1,12 +1,14 @@
 """NIST's programs, where they are installed, and their reports."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,17 @@ def run(name: str, *arguments: str, text: str = "", folder: Path | None = None) 
     command = [program(name), *arguments]
     environment = {**os.environ, "PATH": f"{Path(command[0]).parent}:{os.environ['PATH']}"}
     return subprocess.run(command, input=text, capture_output=True, text=True, env=environment, cwd=folder).stdout
+
+
+def write_trn(path: Path, texts: Mapping[str, str]) -> None:
+    """Texts by id as a file that NIST's programs read."""
+    path.write_text("".join(f"{text} ({name})\n" for name, text in texts.items()), "utf-8")
+
+
+def write_gold(path: Path, rows: Iterable[Any]) -> None:
+    """What the programs gave, a row for each case, for tests where they are not installed."""
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
 
 
 def write_stm(path: Path, segments: Sequence[Segment]) -> None:

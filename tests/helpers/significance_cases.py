@@ -8,7 +8,6 @@ import itertools
 import json
 import random
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -64,15 +63,15 @@ def pairs() -> Iterator[tuple[int, int]]:
 
 def sc_stats(references: Texts, systems: list[Texts]) -> list[dict[str, str]]:
     """For each pair: the p values as printed, and number of segments and z of the matched-pair test."""
-    with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder) / "ref.trn", references)
-        command = [nist.program("sclite"), "-r", "ref.trn", "trn"]
-        for number, texts in enumerate(systems):
-            write(Path(folder) / f"h{number:02d}.trn", texts)
-            command += ["-h", f"h{number:02d}.trn", "trn", f"h{number:02d}"]
-        sgml = run([*command, "-i", "spu_id", "-o", "sgml", "stdout"], folder, "")
-        unified = run([nist.program("sc_stats"), "-p", "-t", "std4", "-u", "-n", "-"], folder, sgml)
-        verbose = run([nist.program("sc_stats"), "-p", "-t", "mapsswe", "-v", "-n", "-"], folder, sgml)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        files = ["-r", "ref.trn", "trn"]
+        for name, texts in (("ref", references), *((f"h{number:02d}", texts) for number, texts in enumerate(systems))):
+            nist.write_trn(folder / f"{name}.trn", {utterance: " ".join(words) for utterance, words in texts.items()})
+            files += [] if name == "ref" else ["-h", f"{name}.trn", "trn", name]
+        sgml = nist.run("sclite", *files, "-i", "spu_id", "-o", "sgml", "stdout", folder=folder)
+        unified = nist.run("sc_stats", "-p", "-t", "std4", "-u", "-n", "-", text=sgml, folder=folder)
+        verbose = nist.run("sc_stats", "-p", "-t", "mapsswe", "-v", "-n", "-", text=sgml, folder=folder)
     return parse(unified, verbose)
 
 
@@ -89,14 +88,6 @@ def parse(unified: str, verbose: str) -> list[dict[str, str]]:
                     printed.setdefault((row, column), {})[TESTS[cells[0]]] = found.group()
     segments = re.findall(r"MTCH_PR_RESULTS .*\(# segs: (\d+)\).*\(Z Stat: (\S+)\)", verbose)
     return [{**printed[pair], "segments": number, "z": z} for pair, (number, z) in zip(pairs(), segments, strict=True)]
-
-
-def run(command: list[str], folder: str, text: str) -> str:
-    return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=True).stdout
-
-
-def write(path: Path, texts: Texts) -> None:
-    path.write_text("".join(f"{' '.join(tokens)} ({name})\n" for name, tokens in texts.items()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Random references (stm) and hypotheses (ctm), and the real sclite to compare with."""
 
-import json
 import random
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -120,12 +118,11 @@ def sclite(case: Case, folder: Path) -> dict[str, nist.Row]:
     """The case scored by sclite, from files written into a folder."""
     reference, hypothesis = _files(case, folder)
     flags = {"-D": case.rules.optional_words, "-F": case.rules.fragments, "-s": not case.rules.ignore_case}
-    command = [nist.program("sclite"), "-r", str(reference), "stm", "-h", str(hypothesis), "ctm"]
+    command = ["-r", str(reference), "stm", "-h", str(hypothesis), "ctm"]
     command += [flag for flag, wanted in flags.items() if wanted]
     if case.reduce:
         command += ["-m", *({segments.REFERENCE: "ref", segments.HYPOTHESIS: "hyp"}[name] for name in case.reduce)]
-    printed = subprocess.run([*command, "-o", "pralign", "stdout"], capture_output=True, check=True)
-    return nist.alignments(printed.stdout.decode("latin-1"))
+    return nist.alignments(nist.run("sclite", *command, "-o", "pralign", "stdout"))
 
 
 def _files(case: Case, folder: Path) -> tuple[Path, Path]:
@@ -137,5 +134,4 @@ def _files(case: Case, folder: Path) -> tuple[Path, Path]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        by_seed = [sclite(case(seed), Path(temporary)) for seed in range(100)]
-    GOLD.write_text("[\n" + ",\n".join(json.dumps(each) for each in by_seed) + "\n]\n", "utf-8")
+        nist.write_gold(GOLD, (sclite(case(seed), Path(temporary)) for seed in range(100)))

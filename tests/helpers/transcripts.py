@@ -3,16 +3,13 @@
 Run as a program where sclite is installed, this file writes tests/gold/alignment.json anew.
 """
 
-import json
 import random
 import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
+import nist
 
 from las.scoring.alignment import Aligned, AlignmentRules
 
@@ -48,14 +45,6 @@ RARE = (
     "É",
 )
 Pair = tuple[str, str]
-
-
-def program() -> str:
-    """The path of sclite; skips the test where it is not installed."""
-    found = shutil.which("sclite") or shutil.which("/usr/lib/sctk/bin/sclite")
-    if found is None:
-        pytest.skip("NIST's sclite is not installed (Debian: apt install sctk)")
-    return found
 
 
 def pairs(seed: int, count: int) -> list[Pair]:
@@ -119,7 +108,7 @@ def counts(alignment: Sequence[Aligned]) -> list[int]:
 def sclite(cases: Sequence[Pair], options: str) -> list[list[Aligned]]:
     """The alignments of sclite itself, without the tags that it prints behind words."""
     with tempfile.TemporaryDirectory() as folder:
-        printed = run(cases, options, Path(folder)).stdout
+        printed = run(cases, options, Path(folder))
     found = {}
     for number, body in re.findall(r'<PATH id="\(s-(\d+)\)"[^\n]*\n(.*?)\n</PATH>', printed, re.DOTALL):
         parts = re.findall(r'(?:^|:)([CSDI]),(?:"([^"]*)")?,(?:"([^"]*)")?', body)
@@ -127,14 +116,12 @@ def sclite(cases: Sequence[Pair], options: str) -> list[list[Aligned]]:
     return [found[number] for number in range(len(cases))]
 
 
-def run(cases: Sequence[Pair], options: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def run(cases: Sequence[Pair], options: str, folder: Path) -> str:
     """What sclite says of references and hypotheses, in its SGML."""
-    for side, name in enumerate(("reference", "hypothesis")):
-        lines = [f"{case[side]} (s-{number})\n" for number, case in enumerate(cases)]
-        (folder / f"{name}.trn").write_text("".join(lines), "utf-8")
-    files = ["-r", str(folder / "reference.trn"), "trn", "-h", str(folder / "hypothesis.trn"), "trn", "-i", "spu_id"]
-    command = [program(), *files, *options.split(), "-o", "sgml", "stdout", "-f", "0"]
-    return subprocess.run(command, capture_output=True, check=False, text=True)
+    for side, name in enumerate(("reference.trn", "hypothesis.trn")):
+        nist.write_trn(folder / name, {f"s-{number}": case[side] for number, case in enumerate(cases)})
+    files = ["-r", "reference.trn", "trn", "-h", "hypothesis.trn", "trn", "-i", "spu_id"]
+    return nist.run("sclite", *files, *options.split(), "-o", "sgml", "stdout", "-f", "0", folder=folder)
 
 
 def _aligned(kind: str, reference: str, hypothesis: str) -> Aligned:
@@ -143,14 +130,7 @@ def _aligned(kind: str, reference: str, hypothesis: str) -> Aligned:
     return Aligned(*texts, kind)
 
 
-def write_gold() -> None:
-    """The cases of SEED with sclite's counts for each of OPTIONS."""
+if __name__ == "__main__":
     cases = pairs(SEED, GOLD_CASES)
     answers = [[counts(alignment) for alignment in sclite(cases, options)] for options in OPTIONS]
-    lines = [json.dumps([*case, *each], ensure_ascii=False) for case, *each in zip(cases, *answers, strict=True)]
-    GOLD.parent.mkdir(exist_ok=True)
-    GOLD.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
-
-
-if __name__ == "__main__":
-    write_gold()
+    nist.write_gold(GOLD, ([*case, *each] for case, *each in zip(cases, *answers, strict=True)))

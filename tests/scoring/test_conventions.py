@@ -1,6 +1,7 @@
 """Scoring conventions by name: their tokens, on labels made by hand and on real ones."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,21 +35,18 @@ def test_folding_twice_is_folding_once(name: str) -> None:
     assert tokens(" ".join(tokens(LABELS))) == tokens(LABELS)
 
 
-def test_only_folded_hypotheses_may_be_scored_with_the_glottal_stop() -> None:
-    glottal = convention("timit_glottal")
-    assert glottal.hypothesis("sil ih") == ["sil", "ih"]
-    with pytest.raises(DataError, match="61 labels"):
-        glottal.reference("sil ih")
+MISTAKES = [
+    (lambda: convention("timit_glottal").reference("sil ih"), DataError, "61 labels"),
+    (lambda: convention("timit_no_silence").hypothesis("ih xx"), DataError, "'xx'"),
+    (lambda: convention("timit_no_silenc"), ConfigError, "mean timit_no_silence"),
+]
 
 
-def test_unknown_phones_are_named() -> None:
-    with pytest.raises(DataError, match="'xx' is not a TIMIT phone"):
-        convention("timit_no_silence").hypothesis("ih xx")
-
-
-def test_unknown_names_list_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="Did you mean timit_no_silence"):
-        convention("timit_no_silenc")
+@pytest.mark.parametrize(("call", "error", "says"), MISTAKES)
+def test_mistakes_are_named(call: Callable[[], object], error: type[Exception], says: str) -> None:
+    assert convention("timit_glottal").hypothesis("sil ih") == ["sil", "ih"]
+    with pytest.raises(error, match=says):
+        call()
 
 
 def test_the_conventions_differ_by_q_and_silences_on_real_labels(shared_data: Path) -> None:

@@ -23,25 +23,18 @@ def levenshtein(reference: list[str], hypothesis: list[str]) -> int:
     return row[-1]
 
 
-def score_one(reference: str, hypothesis: str) -> ErrorRate:
-    return error_rate({"a": reference.split()}, {"a": hypothesis.split()}).total
-
-
 @pytest.mark.parametrize(
     ("reference", "hypothesis", "substitutions", "deletions", "insertions"),
     [
         ("a b c d", "a b c d", 0, 0, 0),
         ("a b c d", "a x c d", 1, 0, 0),
-        ("a b c d", "a c d", 0, 1, 0),
-        ("a b c d", "a b y c d", 0, 0, 1),
         ("a b c d", "", 0, 4, 0),
         ("", "a b", 0, 0, 2),
-        ("", "", 0, 0, 0),
         ("the cat sat on the mat", "the hat sat the mat today", 1, 1, 1),
     ],
 )
 def test_hand_counted_errors(reference, hypothesis, substitutions, deletions, insertions):
-    found = score_one(reference, hypothesis)
+    found = error_rate({"a": reference.split()}, {"a": hypothesis.split()}).total
     assert (found.substitutions, found.deletions, found.insertions) == (substitutions, deletions, insertions)
     assert found.errors == substitutions + deletions + insertions
     assert found.words == found.correct + substitutions + deletions == len(reference.split())
@@ -68,13 +61,10 @@ def test_the_total_is_what_the_alignments_say(pairs):
     assert found.total.errors >= sum(levenshtein(list(spoken), list(heard)) for spoken, heard in pairs)
 
 
-def test_alignments_are_kept_by_utterance():
+def test_utterances_are_aligned_by_the_rules():
     found = error_rate({"b": ["x", "y"], "a": ["z"]}, {"a": ["z"], "b": ["x"]})
     assert list(found.utterances) == ["b", "a"]
     assert list(found.utterances.values()) == align([["x", "y"], ["z"]], [["x"], ["z"]])
-
-
-def test_rules_reach_the_alignment():
     assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}).total.errors == 0
     assert error_rate({"a": ["Yes"]}, {"a": ["yes"]}, rules=AlignmentRules(ignore_case=False)).total.errors == 1
     assert error_rate({"a": ["(uh)", "yes"]}, {"a": ["yes"]}).total.deletions == 1
@@ -86,8 +76,22 @@ def test_texts_are_split_into_words():
     expected = error_rate({"a": ["the", "cat"], "b": []}, {"a": ["the", "bat"]})
     assert error_rate({"a": " the\tcat\n", "b": ""}, {"a": "the\u3000bat"}) == expected
     assert (expected.total.words, expected.total.errors) == (2, 1)
-    with pytest.raises(ArgumentError, match=r"las\.wer and las\.cer take lists"):
-        error_rate(["the cat"], ["the cat"])
+
+
+MISTAKES = [
+    (lambda: error_rate(["the cat"], ["the cat"]), ArgumentError, r"las\.wer and las\.cer"),
+    (lambda: error_rates.wer(["a", "b"], ["a"]), ArgumentError, "2 references and"),
+    (lambda: error_rates.cer({"a": "x"}, {"a": "x"}), ArgumentError, r"las\.error_rate"),
+    (lambda: error_rate({"a": "x"}, {"a": "x"}, metric="word"), ConfigError, r"metric=word: .*wer.* cer"),
+    (lambda: error_rate({"test_1": "x"}, {"test_9": "x"}), DataError, "'test_9' has no.* test_1"),
+    (lambda: error_rate({}, {}), DataError, "nothing to score"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "says"), MISTAKES)
+def test_mistakes_are_named(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
 
 
 sentences = st.lists(st.lists(st.sampled_from(["ab", "c", "你", "好吗", "{", "@", "(c)"]), max_size=6), min_size=1)
@@ -106,43 +110,14 @@ def test_wer_and_cer_are_the_rates_of_the_same_sentences_by_id(references, draw)
     assert error_rate(*by_id, metric="cer").total.errors == sum(map(levenshtein, *texts))
 
 
-def test_wer_and_cer_of_one_text():
-    assert error_rates.wer("the cat sat", "the cat") == 1 / 3
-    assert error_rates.cer("你好吗", "你好") == 1 / 3
-    with pytest.raises(ArgumentError, match=r"2 references and 1 hypotheses.*a list of sentences on each side"):
-        error_rates.wer(["a", "b"], ["a"])
-    with pytest.raises(ArgumentError, match=r"las\.error_rate"):
-        error_rates.cer({"a": "x"}, {"a": "x"})
-
-
 def test_characters_have_alignments_confusions_and_speakers():
+    assert error_rates.wer("the cat sat", "the cat") == error_rates.cer("你好吗", "你好") == 1 / 3
     found = error_rate({"a": "the cat", "b": "on"}, {"a": "thecut"}, {"a": "mary", "b": "john"}, metric="cer")
     assert found.confusions == (error_rates.Confusion("a", "u", 1),)
     assert Aligned("<space>", None, "deletion") in found.utterances["a"]
     assert {name: part.words for name, part in found.speakers.items()} == {"john": 2, "mary": 7}
     assert error_rates.as_dict(found, "cer")["cer"] == 4 / 9 and error_rates.line(found, "cer").startswith("CER 44.4 %")
-
-
-def test_an_unknown_metric_names_the_known_ones():
-    with pytest.raises(ConfigError, match=r"metric=word_error_rate: .*wer \(of words\) or cer \(of characters\)"):
-        error_rate({"a": "x"}, {"a": "x"}, metric="word_error_rate")
-
-
-def test_a_missing_hypothesis_counts_as_deleted():
-    found = error_rate({"a": ["x", "y"], "b": ["z"]}, {"a": ["x", "y"]})
-    assert found.missing == ("b",)
-    assert (found.total.deletions, found.total.errors, found.total.utterances) == (1, 1, 2)
-    assert "1 without a hypothesis" in error_rates.line(found, "wer")
-
-
-def test_an_utterance_without_a_reference_is_named():
-    with pytest.raises(DataError, match=r"'test_9' has no reference.*Did you mean test_1"):
-        error_rate({"test_1": ["x"]}, {"test_9": ["x"]})
-
-
-def test_no_references_are_an_error():
-    with pytest.raises(DataError, match="nothing to score"):
-        error_rate({}, {})
+    assert found.missing == ("b",) and error_rates.line(found, "cer").endswith("1 without a hypothesis")
 
 
 def random_test(seed: int, utterances: int = 60) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -158,6 +133,10 @@ def random_test(seed: int, utterances: int = 60) -> tuple[dict[str, list[str]], 
 
 
 def test_speakers_are_parts_of_the_total():
+    references, hypotheses = {"a": ["x"], "b": ["y"]}, {"a": ["x"], "b": ["y"]}
+    assert error_rate(references, hypotheses).speakers == {}
+    assert error_rate(references, hypotheses, {"a": None, "b": None}).speakers == {}
+    assert list(error_rate(references, hypotheses, {"a": "mary", "b": None}).speakers) == ["(no speaker)", "mary"]
     references, hypotheses = random_test(1)
     found = error_rate(references, hypotheses, {name: name.split("_")[0] for name in references})
     assert list(found.speakers) == ["s0", "s1", "s2"]
@@ -166,14 +145,6 @@ def test_speakers_are_parts_of_the_total():
     for speaker, part in found.speakers.items():
         own = {name: tokens for name, tokens in references.items() if name.startswith(speaker)}
         assert part == error_rate(own, {name: hypotheses[name] for name in own}).total
-
-
-def test_unknown_speakers_make_no_table_but_are_shown_beside_known_ones():
-    references, hypotheses = {"a": ["x"], "b": ["y"]}, {"a": ["x"], "b": ["y"]}
-    assert error_rate(references, hypotheses).speakers == {}
-    assert error_rate(references, hypotheses, {"a": None, "b": None}).speakers == {}
-    mixed = error_rate(references, hypotheses, {"a": "mary", "b": None})
-    assert list(mixed.speakers) == ["(no speaker)", "mary"]
 
 
 def test_subsets_may_overlap_and_leave_utterances_out():
@@ -191,24 +162,6 @@ def test_confusions_are_the_substitutions_most_frequent_first():
     found = error_rate(references, hypotheses)
     assert [(c.reference, c.hypothesis, c.count) for c in found.confusions] == [("ih", "iy", 3), ("s", "z", 1)]
     assert sum(c.count for c in found.confusions) == found.total.substitutions
-
-
-def test_the_interval_is_the_spread_of_resampled_tests():
-    references, hypotheses = random_test(2)
-    found = error_rate(references, hypotheses)
-    errors = [levenshtein(references[name], hypotheses[name]) for name in references]
-    lengths = [len(tokens) for tokens in references.values()]
-    generator = random.Random(0)
-    rates = []
-    for _ in range(4000):
-        drawn = generator.choices(range(len(errors)), k=len(errors))
-        rates.append(sum(errors[i] for i in drawn) / sum(lengths[i] for i in drawn))
-    mean = sum(rates) / len(rates)
-    spread = (sum((rate - mean) ** 2 for rate in rates) / len(rates)) ** 0.5
-    low, high = found.interval
-    assert low < found.total.rate < high
-    assert low == pytest.approx(mean - 1.96 * spread, abs=0.003)
-    assert high == pytest.approx(mean + 1.96 * spread, abs=0.003)
 
 
 def clustered(num_speakers: int) -> tuple[dict[str, list[str]], dict[str, list[str]], dict[str, str | None]]:
@@ -232,17 +185,10 @@ def test_the_interval_is_over_speakers_where_there_are_eight():
 
 
 def test_few_speakers_or_unknown_ones_leave_the_interval_over_utterances():
-    references, hypotheses, speakers = clustered(7)
-    assert error_rate(references, hypotheses, speakers).interval_over == "utterances"
-    references, hypotheses, speakers = clustered(8)
-    assert error_rate(references, hypotheses, {**speakers, "0-0": None}).interval_over == "utterances"
-
-
-def test_the_interval_narrows_with_more_utterances_and_repeats_with_its_seed():
-    few, many = (error_rate(*random_test(3, utterances)) for utterances in (20, 500))
-    assert few.interval[1] - few.interval[0] > 2 * (many.interval[1] - many.interval[0])
+    for num_speakers, unknown in ((7, {}), (8, {"0-0": None})):
+        references, hypotheses, speakers = clustered(num_speakers)
+        assert error_rate(references, hypotheses, {**speakers, **unknown}).interval_over == "utterances"
     references, hypotheses = random_test(4)
-    assert error_rate(references, hypotheses) == error_rate(references, hypotheses)
     assert error_rate(references, hypotheses, seed=1).interval != error_rate(references, hypotheses).interval
 
 
@@ -255,15 +201,10 @@ def test_the_interval_is_of_the_errors_that_were_counted():
     assert found.interval == pytest.approx((errors / 5, errors / 5))
 
 
-def test_characters_are_those_of_the_words_with_single_spaces():
+def test_characters_are_those_of_the_words_with_single_spaces_and_of_the_alternative_that_was_taken():
     found = error_rate({"a": ["the", "cat"], "b": ["on"]}, {"a": ["the", "at"], "b": ["on", "it"]})
-    characters = found.characters.total
-    assert (characters.substitutions, characters.deletions, characters.insertions) == (0, 1, 3)
-    assert (characters.words, characters.utterances) == (7 + 2, 2)
+    assert found.characters.total == ErrorRate(0, 1, 3, 8, 2)
     assert found.characters.interval[0] <= 4 / 9 <= found.characters.interval[1]
-
-
-def test_characters_are_those_of_the_alternative_that_was_taken():
     reference = Marked(["{", "i'm", "/", "i", "am", "}", "(uh)", "here"])
     found = error_rate({"a": reference}, {"a": ["i", "am", "here"]}, rules=AlignmentRules(optional_words=True))
     assert found.characters.total == ErrorRate(0, 0, 0, len("i am here"), 1)
@@ -290,27 +231,15 @@ EXAMPLE = Score(
     utterances={"a": [Aligned("ab", "a", "substitution")]},
 )
 COUNTS = {
-    "substitutions": 7,
-    "deletions": 3,
-    "insertions": 2,
-    "correct": 90,
-    "words": 100,
-    "utterances": 10,
-    "missing": 0,
-    "interval": [0.1101, 0.149],
-    "interval_over": "utterances",
+    **{"substitutions": 7, "deletions": 3, "insertions": 2, "correct": 90, "words": 100, "utterances": 10},
+    **{"missing": 0, "interval": [0.1101, 0.149], "interval_over": "utterances"},
 }
 
 
-def test_rates_are_fractions_in_data_and_percent_in_print():
-    assert (
-        error_rates.line(EXAMPLE, "phone_error_rate")
-        == "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
-    )
+def test_rates_are_fractions_in_data_and_percent_in_print_and_words_come_with_characters():
+    line = "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
+    assert error_rates.line(EXAMPLE, "phone_error_rate") == line
     assert error_rates.as_dict(EXAMPLE, "phone_error_rate") == {"phone_error_rate": 0.12, **COUNTS}
-
-
-def test_words_come_with_their_characters():
-    assert error_rates.line(EXAMPLE, "wer").endswith("CER 50.0 % [50.0, 50.0], 95 % over utterances")
+    assert "CER 50.0 % [50.0, 50.0]" in error_rates.line(EXAMPLE, "wer")
     found = json.loads(json.dumps(error_rates.as_dict(EXAMPLE, "wer")))
     assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": [0.5, 0.5], "characters": 2, **COUNTS}

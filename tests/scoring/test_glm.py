@@ -4,10 +4,12 @@ import hashlib
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import mapping_rules
 import pytest
+from tiers import rest_slow
 
 from las.runtime.errors import DataError
 from las.scoring import ctm, stm
@@ -53,52 +55,46 @@ def test_headers_name_and_hash(tmp_path: Path) -> None:
     assert read(tmp_path, "A => B").name == "rules.glm"
 
 
-@pytest.mark.parametrize(
-    ("rules", "reason"),
-    [
-        (["A => B", "A -> B"], r"rules\.glm:3: no arrow"),
-        (["* name = x"], r"rules\.glm:2: a header without a value in quotes"),
-        (["* format = 'NIST2'"], r"rules\.glm: format 'NIST2': .* 'NIST1' only"),
-        (["* max_nrules = '1'", "A => B", "C => D"], r"rules\.glm: 2 rules where 1 are allowed"),
-        (["A => B"] * 401, "401 rules where 400 are allowed"),
-        ([f"A => {'B' * 130}"], r"rules\.glm:2: the line has more than 131 bytes"),
-        ([';; INPUT_DEPENDENT_APPLICATION = "("'], r"rules\.glm:2: '\(' is no regular expression"),
-        ([" ;; a comment behind a blank"], r"rules\.glm:2: no arrow"),
-    ],
-)
+BAD = [
+    (["A => B", "A -> B"], ":3: no arrow"),
+    (["* name = x"], ":2: a header without"),
+    (["* format = 'NIST2'"], ": .*'NIST2'.*'NIST1'"),
+    (["* max_nrules = '1'", "A => B", "C => D"], ": 2 rules.* 1 are"),
+    (["A => B"] * 401, ": 401 rules.* 400 are"),
+    ([f"A => {'B' * 130}"], ":2: .*131 bytes"),
+    ([';; INPUT_DEPENDENT_APPLICATION = "("'], r":2: '\(' .*regular expression"),
+    ([" ;; a comment behind a blank"], ":2: no arrow"),
+]
+
+
+@pytest.mark.parametrize(("rules", "reason"), BAD)
 def test_a_bad_file_is_named_with_its_line(tmp_path: Path, rules: list[str], reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
+    with pytest.raises(DataError, match=rf"rules\.glm{reason}"):
         read(tmp_path, *rules)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.glm: cannot be read"):
-        Glm.read(tmp_path / "gone.glm")
+APPLIED = [
+    # The first rule that fits is applied, and its output is not read again.
+    (["AB => x", "A => B", "B => A"], "ABAB BA AA", "xx AB BB"),
+    # Contexts are those of the input.
+    (["[A] => [B] / [ ] __ [ ]", "[C] => [D] / [A ] __"], "A A AA A C A", "A B AA B D A"),
+    # Case matters unless the header says that it does not, and what no rule fits may be dropped.
+    (["a => x / B __"], "Ba bA BA ba", "Bx bA BA ba"),
+    (["* case_sensitive = 'F'", "a => x / B __"], "Ba bA BA ca", "Bx bx Bx ca"),
+    (["* copy_no_hit = 'F'", "A => B"], "A C A", "BB"),
+]
+
+
+@pytest.mark.parametrize(("rules", "text", "expected"), APPLIED)
+def test_rules_are_applied_from_left_to_right(tmp_path: Path, rules: list[str], text: str, expected: str) -> None:
+    assert read(tmp_path, *rules).reference.apply(text) == expected
+
+
+def test_a_file_that_cannot_be_read_and_the_mark_of_comments(tmp_path: Path) -> None:
     (tmp_path / "latin.glm").write_bytes(b";;\n\xe9 => e\n")
-    with pytest.raises(DataError, match=r"latin\.glm:2: not UTF-8"):
-        Glm.read(tmp_path / "latin.glm")
-
-
-def test_the_first_rule_that_fits_is_applied_and_its_output_is_not_read_again(tmp_path: Path) -> None:
-    rules = read(tmp_path, "AB => x", "A => B", "B => A").reference
-    assert rules.apply("ABAB BA AA") == "xx AB BB"
-
-
-def test_contexts_are_those_of_the_input(tmp_path: Path) -> None:
-    rules = read(tmp_path, "[A] => [B] / [ ] __ [ ]", "[C] => [D] / [A ] __").reference
-    assert rules.apply("A A AA A C A") == "A B AA B D A"
-
-
-def test_case_matters_unless_the_header_says_it_does_not(tmp_path: Path) -> None:
-    assert read(tmp_path, "a => x / B __").reference.apply("Ba bA BA ba") == "Bx bA BA ba"
-    assert read(tmp_path, "* case_sensitive = 'F'", "a => x / B __").reference.apply("Ba bA BA ca") == "Bx bx Bx ca"
-
-
-def test_what_no_rule_fits_may_be_dropped(tmp_path: Path) -> None:
-    assert read(tmp_path, "* copy_no_hit = 'F'", "A => B").reference.apply("A C A") == "BB"
-
-
-def test_the_comment_mark_is_the_first_token_of_the_file(tmp_path: Path) -> None:
+    for name, says in (("gone.glm", ": cannot be read"), ("latin.glm", ":2: not UTF-8")):
+        with pytest.raises(DataError, match=name + says):
+            Glm.read(tmp_path / name)
     assert read(tmp_path, "# no rule", "A => B # why", first="# rules").reference.rules == (Rule("A", "B", "", ""),)
 
 
@@ -126,7 +122,7 @@ def test_texts_are_filtered_as_by_csrfilt(tmp_path: Path, text: str, filtered: s
 @pytest.mark.parametrize("text", ["(a", "a)", "((a))", ")a("])
 def test_brackets_that_do_not_match_are_named_with_their_place(tmp_path: Path, text: str) -> None:
     glm = read(tmp_path, "A => B")
-    with pytest.raises(DataError, match=r"rules\.glm: cannot filter the segment \(file f, channel A, 1\.5 s\)"):
+    with pytest.raises(DataError, match=r"rules\.glm: .*file f, channel A, 1\.5 s"):
         glm.filter_segments([Segment("f", "A", "s", 1.5, 2.0, (), text)])
     assert glm.filter_words([CTMWord("f", "A", 1.5, 2.0, text)]) == [CTMWord("f", "A", 1.5, 2.0, text.upper())]
 
@@ -144,17 +140,10 @@ def test_the_parts_of_a_word_share_its_time(tmp_path: Path) -> None:
     assert words(glm, "he's", 0.5) == [tags[0], he, is_, tags[1], hes, tags[2]]
     # csrfilt.sh takes the number for a confidence.
     assert words(glm, "r66") == [(1.0, 0.6, "R", None)]
-
-
-def test_an_empty_alternative_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'a' is mapped to an empty alternative, which is the word @"):
+    with pytest.raises(DataError, match=r"'a' is mapped .* word @"):
         words(read(tmp_path, "[A] => [{B / }] / [ ] __ [ ]"), "a")
-
-
-def test_labels_and_times_of_segments_stay(tmp_path: Path) -> None:
     segment = Segment("f", "a", "s", 0.5, 1.5, ("o",), "a b")
-    [filtered] = read(tmp_path, "B => C D").filter_segments([segment])
-    assert filtered == Segment("f", "a", "s", 0.5, 1.5, ("o",), "A C D")
+    assert read(tmp_path, "B => C D").filter_segments([segment]) == [replace(segment, text="A C D")]
 
 
 @pytest.mark.parametrize("name", ["test.trn", "test"])
@@ -170,33 +159,23 @@ def test_csrfilt_cases_of_nist_trn(shared_data: Path, name: str) -> None:
     assert [" ".join(line.split()) for line in found] == wanted
 
 
-def test_csrfilt_case_of_nist_stm(shared_data: Path) -> None:
-    suite = shared_data / DATA / "test_suite"
-    found = Glm.read(suite / "example.glm").filter_segments(stm.read(suite / "test.stm.in"))
-    assert found == stm.read(suite / "test.stm.-dh.out")
-
-
-def one_word_lines(source: Path, folder: Path) -> Path:
+def one_word_lines(source: Path, folder: Path, *without: str) -> Path:
     """A ctm of NIST without its two lines that hold two words where one belongs, which `ctm.read` refuses."""
-    kept = [line for line in source.read_text().splitlines() if "FAT TISSUE" not in line and '"END QUOTE' not in line]
-    (folder / "words.ctm").write_text("".join(f"{line}\n" for line in kept))
-    return folder / "words.ctm"
+    lines = source.read_text().splitlines()
+    kept = [line for line in lines if not any(each in line for each in ("FAT TISSUE", '"END QUOTE', *without))]
+    (folder / source.name).write_text("".join(f"{line}\n" for line in kept))
+    return folder / source.name
 
 
-def test_csrfilt_case_of_nist_ctm(shared_data: Path, tmp_path: Path) -> None:
-    suite = shared_data / DATA / "test_suite"
-    found = Glm.read(suite / "example.glm").filter_words(ctm.read(one_word_lines(suite / "test_ctm.in", tmp_path)))
-    starts = ("940328 1 5.44", "940328 1 5.63", "940328 1 18.88", "940328 1 18.98")
-    wanted = [line for line in (suite / "test_ctm.-dh.out").read_text().splitlines() if not line.startswith(starts)]
-    (tmp_path / "out.ctm").write_text("".join(f"{line}\n" for line in wanted))
-    assert found == ctm.read(tmp_path / "out.ctm")
-
-
-def test_csrfilt_case_of_nist_with_errors(shared_data: Path, tmp_path: Path) -> None:
+def test_csrfilt_cases_of_nist_stm_and_ctm(shared_data: Path, tmp_path: Path) -> None:
     """csrfilt.sh refuses brackets that do not match; here they are letters, as hypotheses are in no markup."""
     suite = shared_data / DATA / "test_suite"
-    words = ctm.read(one_word_lines(suite / "test_ctm.errors.in", tmp_path))
-    texts = [word.text for word in Glm.read(suite / "example.glm").filter_words(words)]
+    glm = Glm.read(suite / "example.glm")
+    assert glm.filter_segments(stm.read(suite / "test.stm.in")) == stm.read(suite / "test.stm.-dh.out")
+    starts = ("940328 1 5.44", "940328 1 5.63", "940328 1 18.88", "940328 1 18.98")
+    found = glm.filter_words(ctm.read(one_word_lines(suite / "test_ctm.in", tmp_path)))
+    assert found == ctm.read(one_word_lines(suite / "test_ctm.-dh.out", tmp_path, *starts))
+    texts = [word.text for word in glm.filter_words(ctm.read(one_word_lines(suite / "test_ctm.errors.in", tmp_path)))]
     assert {"(OH)", "(SET", "OK(AY", "COOL("} <= set(texts)
 
 
@@ -206,15 +185,9 @@ def test_random_rules_do_what_nist_programs_do(seed: int, tmp_path: Path) -> Non
     assert mapping_rules.ours(mapping_rules.case(seed), tmp_path) == gold[seed]
 
 
-def test_new_random_rules_against_nist_programs(tmp_path: Path) -> None:
-    for seed in range(1000, 1003):
-        case = mapping_rules.case(seed)
-        assert mapping_rules.ours(case, tmp_path) == mapping_rules.theirs(case, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_hundred_random_rule_files_against_nist_programs(tmp_path: Path) -> None:
-    for seed in range(100):
+@pytest.mark.parametrize("seeds", rest_slow([range(1000, 1003), range(100)]), ids=str)
+def test_random_rules_against_nist_programs(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         case = mapping_rules.case(seed)
         assert mapping_rules.ours(case, tmp_path) == mapping_rules.theirs(case, tmp_path)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiers import rest_slow
 
 from las.runtime.errors import ArgumentError, DataError
-from las.scoring import significance
+from las.scoring import significance, tables
 from las.scoring.alignment import Aligned
 from las.scoring.error_rates import Score, error_rate, summarise
 from las.scoring.significance import ErrorSegment, SignificanceTest
@@ -26,21 +26,11 @@ def scores(references: cases.Texts, systems: list[cases.Texts]) -> list[Score]:
     return [error_rate(references, hypotheses, speakers) for hypotheses in systems]
 
 
-def printed(p: float) -> str:
-    """As sc_stats prints a probability."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def found(first: Score, second: Score) -> list[str]:
     """The columns of the gold file, as we find them."""
     outcomes = significance.tests(first, second)
-    p_values = [printed(outcomes[name].sc_stats_p) for name in cases.TESTS.values()]
+    p_values = [tables.probability(outcomes[name].sc_stats_p) for name in cases.TESTS.values()]
     return [*p_values, str(outcomes["mapsswe"].pairs), f"{outcomes['mapsswe'].statistic:.3f}"]
-
-
-def test_only_scores_are_compared():
-    with pytest.raises(ArgumentError, match=r"is no score: las\.compare\(las\.error_rate"):
-        significance.compare({"u1": "a"}, {"u1": "a"})
 
 
 def test_the_gold_has_a_thousand_pairs() -> None:
@@ -171,17 +161,12 @@ def test_the_sign_test_counts_speakers() -> None:
     assert significance.sign(rates(30, 20, 20, 20), rates(20, 20.004, 20, 20)).statistic == 0
 
 
-def test_wilcoxon_weighs_differences_by_their_rank() -> None:
-    """Differences 5, 4, 3, 2, -1: W = 1, E = 7.5, variance 13.75."""
+def test_wilcoxon_weighs_differences_by_their_rank_which_equal_ones_share() -> None:
+    """Differences 5, 4, 3, 2, -1: W = 1, E = 7.5, variance 13.75; 1, 1, -1: ranks 2, W = 2, E = 3, variance 3.5."""
     outcome = significance.wilcoxon(rates(25, 24, 23, 22, 20), rates(20, 20, 20, 20, 21))
     assert (outcome.pairs, outcome.statistic) == (5, pytest.approx(6.5 / math.sqrt(13.75)))
     assert outcome.p == pytest.approx(0.0796, abs=5e-5)
-
-
-def test_equal_differences_share_their_ranks() -> None:
-    """Differences 1, 1, -1: ranks 2, 2, 2; W = 2, E = 3, variance 3.5."""
-    outcome = significance.wilcoxon(rates(21, 21, 20), rates(20, 20, 21))
-    assert outcome.statistic == pytest.approx(1 / math.sqrt(3.5))
+    assert significance.wilcoxon(rates(21, 21, 20), rates(20, 20, 21)).statistic == pytest.approx(1 / math.sqrt(3.5))
 
 
 def test_the_bootstrap_is_the_share_of_resampled_tests_won() -> None:
@@ -204,5 +189,8 @@ def test_a_comparison_says_who_is_better() -> None:
 
 
 def test_only_scores_of_the_same_utterances_are_compared() -> None:
-    with pytest.raises(DataError, match="only one of the systems has utterance 'b'"):
-        significance.compare(summarise({"a": words("c")}), summarise({"a": words("c"), "b": words("c")}))
+    one, two = ({name: words("c") for name in names} for names in ("a", "ab"))
+    with pytest.raises(DataError, match=r"only one.* 'b'"):
+        significance.compare(summarise(one), summarise(two))
+    with pytest.raises(ArgumentError, match="is no score"):
+        significance.compare({"u1": "a"}, {"u1": "a"})

@@ -20,28 +20,27 @@ def make(tmp_path):
     return make_file
 
 
-def test_trn_lines_are_words_then_an_id_whose_first_part_is_the_speaker(make):
-    path = make("a.trn", "she had your suit (cmh_sa01)\n\n  (1089-134686-0000)\r\ndon't  stop(x)\n")
-    assert transcript_files.read(path) == {
+READ = {
+    "she had your suit (cmh_sa01)\n\n  (1089-134686-0000)\r\ndon't  stop(x)\n": {
         "cmh_sa01": Transcript("she had your suit", "cmh"),
         "1089-134686-0000": Transcript("", "1089"),
         "x": Transcript("don't  stop", "x"),
-    }
-
-
-def test_trn_keeps_markup_and_leaves_comments_out(make):
-    path = make("a.trn", ";; a title\n** (x)\ni { um / @ } (uh) see- it (u)\n; one semicolon (v)\n")
-    assert transcript_files.read(path) == {
+    },
+    ";; a title\n** (x)\ni { um / @ } (uh) see- it (u)\n; one semicolon (v)\n": {
         "u": Transcript("i { um / @ } (uh) see- it", "u"),
         "v": Transcript("; one semicolon", "v"),
-    }
+    },
+    # The speaker ends at a hyphen or else at an underscore.
+    "x (a_b-1)\nx (a-b_1)\nx (a_b_1)\nx (4t0c0201)\nx (-1)\n": {
+        name: Transcript("x", speaker)
+        for name, speaker in (("a_b-1", "a_b"), ("a-b_1", "a"), ("a_b_1", "a"), ("4t0c0201", "4t0c0201"), ("-1", ""))
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "speaker"), [("a_b-1", "a_b"), ("a-b_1", "a"), ("a_b_1", "a"), ("4t0c0201", "4t0c0201"), ("-1", "")]
-)
-def test_the_speaker_ends_at_a_hyphen_or_else_at_an_underscore(make, name, speaker):
-    assert transcript_files.read(make("a.trn", f"x ({name})\n"))[name].speaker == speaker
+@pytest.mark.parametrize("text", READ)
+def test_trn_lines_are_words_then_an_id_whose_first_part_is_the_speaker(make, text):
+    assert transcript_files.read(make("a.trn", text)) == READ[text]
 
 
 def test_ids_without_case(make):
@@ -50,7 +49,7 @@ def test_ids_without_case(make):
     assert list(transcript_files.read(path, ignore_case=True)) == ["ab_1", "É_2"]
     twice = make("b.trn", "a (Ab_1)\nb (aB_1)\n")
     assert len(transcript_files.read(twice)) == 2
-    with pytest.raises(DataError, match=r"b.trn:2: utterance 'ab_1' is already on line 1"):
+    with pytest.raises(DataError, match=r"b.trn:2: .*'ab_1' .*line 1"):
         transcript_files.read(twice, ignore_case=True)
 
 
@@ -74,34 +73,33 @@ def test_jsonl_reads_manifests_and_hypotheses(make, tmp_path):
     assert transcript_files.read(path) == {"u1": Transcript("ae\u2028 d", None)}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.trn", "one two\n", r"a.trn:1: the line does not end in an utterance id"),
-        ("a.trn", "ok (a)\n\nwords ()\n", r"a.trn:3: "),
-        ("a.trn", "a (u)\nb (u)\n", r"a.trn:2: utterance 'u' is already on line 1"),
-        ("a.trn", "ok (a)\ni { um / @ see (u)\n", r"a.trn:2: alternatives '\{ um / @ see' have no closing }"),
-        ("a.trn", "i { / } see (u)\n", r"a.trn:1: alternatives '\{ / }' have no word"),
-        ("a.trn", "i x{um} see (u)\n", r"a.trn:1: .*inside the word 'x\{um}'"),
-        ("a.trn", ";; nothing (u)\n** but (v)\n", r"a.trn: the file has no utterances"),
-        ("a.trn", "\n", r"a.trn: the file has no utterances"),
-        ("a.trn", b"fine (a)\ncaf\xe9 (b)\n", r"a.trn:2: not UTF-8 text.*iconv"),
-        ("a.jsonl", '{"id": "u", "text": "a"}\n{"id": 1}\n', r"a.jsonl:2: expected an object with id as text"),
-        ("a.jsonl", '{"id": "u"}\n', r"a.jsonl:1: expected an object with text as text"),
-        ("a.jsonl", "[1]\n", r"a.jsonl:1: expected an object"),
-        ("a.jsonl", "{oops\n", r"a.jsonl:1: not a line of JSON"),
-        ("a.jsonl", '{"id": "u", "text": "a", "speaker": 3}\n', r"a.jsonl:1: speaker has the value 3"),
-        ("a.txt", "one (u)\n", r"a.txt: .*must end in .trn or .jsonl"),
-    ],
-)
+BAD = [
+    ("a.trn", "one two\n", ":1: .*utterance id"),
+    ("a.trn", "ok (a)\n\nwords ()\n", ":3: "),
+    ("a.trn", "a (u)\nb (u)\n", ":2: .*'u' .*line 1"),
+    ("a.trn", "ok (a)\ni { um / @ see (u)\n", ":2: .*no closing }"),
+    ("a.trn", "i { / } see (u)\n", ":1: .*no word"),
+    ("a.trn", "i x{um} see (u)\n", r":1: .*x\{um}"),
+    ("a.trn", ";; nothing (u)\n** but (v)\n", ": .*no utterances"),
+    ("a.trn", "\n", ": .*no utterances"),
+    ("a.trn", b"fine (a)\ncaf\xe9 (b)\n", ":2: not UTF-8"),
+    ("a.jsonl", '{"id": "u", "text": "a"}\n{"id": 1}\n', ":2: .*with id as"),
+    ("a.jsonl", '{"id": "u"}\n', ":1: .*with text as"),
+    ("a.jsonl", "[1]\n", ":1: expected an object"),
+    ("a.jsonl", "{oops\n", ":1: .*JSON"),
+    ("a.jsonl", '{"id": "u", "text": "a", "speaker": 3}\n', ":1: speaker.* 3"),
+    ("a.txt", "one (u)\n", ": .*.trn or .jsonl"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD)
 def test_a_bad_file_is_named_with_its_line(make, name, content, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=name + message):
         transcript_files.read(make(name, content), reference=True)
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"none.trn: cannot be read \(No such file"):
-        transcript_files.read(tmp_path / "none.trn")
     (tmp_path / "folder.trn").mkdir()
-    with pytest.raises(DataError, match=r"folder.trn: cannot be read"):
-        transcript_files.read(tmp_path / "folder.trn")
+    for name, says in (("none.trn", "No such file"), ("folder.trn", "a folder")):
+        with pytest.raises(DataError, match=f"{name}: .*{says}"):
+            transcript_files.read(tmp_path / name)

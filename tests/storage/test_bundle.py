@@ -25,15 +25,13 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_hears_what_the_run_hears(exported: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_transcribes_as_the_run_without_paths_of_its_machine(
+    exported: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = wav(trained, "mdab0_sx1")
     expected = package.load(str(trained / "run")).transcribe(path)
     monkeypatch.chdir(exported.parent)
-    found = package.load("model.las").transcribe(path)
-    assert found.to_json() == expected.to_json()
-
-
-def test_it_knows_no_paths_of_the_machine_that_trained_it(exported: Path, trained: Path) -> None:
+    assert package.load("model.las").transcribe(path).to_json() == expected.to_json()
     content = exported.read_bytes()
     assert str(trained).encode() not in content and str(Path.home()).encode() + b"/" not in content
     found = bundle.read(exported)
@@ -43,20 +41,23 @@ def test_it_knows_no_paths_of_the_machine_that_trained_it(exported: Path, traine
 def test_the_verb(trained: Path, tmp_path: Path, las: Las) -> None:
     output = tmp_path / "deep" / "model.las"
     answer = las("export", f"checkpoint={trained / 'run'}", f"output={output}")
-    assert answer.code == 0 and f"{output.stat().st_size:,} bytes, written and verified" in answer.out
+    assert answer.code == 0 and f"{output.stat().st_size:,} bytes" in answer.out
     again = las("export", f"checkpoint={output}", f"output={tmp_path / 'again.las'}")
     assert again.code == 0 and bundle.read(tmp_path / "again.las")[1:] == bundle.read(output)[1:]
     assert las("transcribe", f"checkpoint={output}", f"input={wav(trained, 'mdab0_sx0')}").code == 0
-    answer = las("decode", f"checkpoint={output}", "split=dev")
-    assert answer.code == 2 and "is a bundle, which has no corpus" in answer.err
-    answer = las("export", f"checkpoint={trained / 'run'}", f"output={tmp_path}")
-    assert answer.code == 2 and "is a folder: a bundle is one file" in answer.err
+    for command, says in (
+        (("decode", f"checkpoint={output}", "split=dev"), "has no corpus"),
+        (("export", f"checkpoint={trained / 'run'}", f"output={tmp_path}"), "is a folder"),
+    ):
+        answer = las(*command)
+        assert answer.code == 2 and says in answer.err
 
 
 def test_scorers_that_are_files_stay_behind_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     search = {"_target_": "las.BeamSearch", "size": 8, "lm": {"path": "/x/lm.arpa"}, "ctc": {"weight": 0.3}}
     assert export.portable(search) == {"_target_": "las.BeamSearch", "size": 8, "ctc": {"weight": 0.3}}
-    assert "left out of the bundle: search.lm, which reads the file /x/lm.arpa" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "search.lm" in said and "/x/lm.arpa" in said
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
@@ -87,35 +88,23 @@ def test_a_flipped_bit_or_a_cut_end_is_noticed(exported: Path, tmp_path: Path, s
 
 
 def test_other_files_are_no_bundles(tmp_path: Path, trained: Path) -> None:
+    kept = {"config": "[" * 100_000, "state": json.dumps({})}
+    metadata = {"schema": bundle.SCHEMA, **kept, "sha256": bundle._sha256({}, kept)}
+    (tmp_path / "deep").write_bytes(safetensors.torch.save({}, metadata))
     (tmp_path / "text").write_text("no tensors")
-    with pytest.raises(StorageError, match="text: not a bundle, or a damaged one"):
-        checkpoint.find(tmp_path / "text")
     (tmp_path / "empty").touch()
-    with pytest.raises(StorageError, match="empty: not a bundle"):
-        checkpoint.find(tmp_path / "empty")
     model = next((trained / "run/checkpoints").glob("step-*")) / "model.safetensors"
-    with pytest.raises(StorageError, match="not a bundle that this version of las can read"):
-        checkpoint.find(model)
+    for path in (tmp_path / "deep", tmp_path / "text", tmp_path / "empty", model):
+        with pytest.raises(StorageError, match=f"{path.name}: .*not a bundle"):
+            checkpoint.find(path)
+    with pytest.raises(StorageError, match="could not be written"):
+        bundle.write(tmp_path / "text" / "x", {}, {}, {})
 
 
 def test_a_bundle_that_names_a_strange_target_runs_nothing(exported: Path, tmp_path: Path) -> None:
     found = bundle.read(exported)
     config = found.config | {"model": {"_target_": "os.system", "command": f"touch {tmp_path / 'witness'}"}}
     bundle.write(tmp_path / "forged", found.model, found.state, config)
-    with pytest.raises(ConfigError, match=r"_target_: os\.system is not allowed"):
+    with pytest.raises(ConfigError, match=r"_target_: os\.system"):
         package.load(str(tmp_path / "forged"))
     assert not (tmp_path / "witness").exists()
-
-
-def test_metadata_nested_without_end_is_an_error_in_words(tmp_path: Path) -> None:
-    kept = {"config": "[" * 100_000, "state": json.dumps({})}
-    metadata = {"schema": bundle.SCHEMA, **kept, "sha256": bundle._sha256({}, kept)}
-    (tmp_path / "x").write_bytes(safetensors.torch.save({}, metadata))
-    with pytest.raises(StorageError, match="not a bundle, or a damaged one"):
-        bundle.read(tmp_path / "x")
-
-
-def test_a_disk_that_refuses_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"the bundle could not be written"):
-        bundle.write(tmp_path / "file" / "x", {}, {}, {})

@@ -21,13 +21,10 @@ from las.storage import download
 CONTENT = random.Random(0).randbytes(600_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 MD5 = hashlib.md5(CONTENT).hexdigest()
-NEVER = {
-    "http://example.com/x",
-    "ftp://127.0.0.1/x",
-    "file:///etc/passwd",
-    "http://127.0.0.1.example.com/x",
-    "x.tar.gz",
-}
+NEVER = [
+    *("http://example.com/x", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://127.0.0.1.example.com/x", "x.tar.gz"),
+    *("http://[::2]/x", "gopher://127.0.0.1/x"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -53,17 +50,13 @@ def refused(site: Site, path: Path, says: str, error: type[Exception] = DataErro
 
 
 @pytest.mark.parametrize("hashes", [{}, {"sha256": "", "md5": MD5}, {"md5": MD5.upper()}])
-def test_the_right_file_is_kept(site: Site, tmp_path: Path, hashes: dict[str, str]) -> None:
+def test_the_right_file_is_kept_and_a_wrong_one_replaced(site: Site, tmp_path: Path, hashes: dict[str, str]) -> None:
     path = tmp_path / "new" / "x.bin"
     assert fetch(site, path, **hashes) == path
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in path.parent.iterdir()] == ["x.bin"]
     fetch(site, path, **hashes)
     assert len(site.asked) == 1
-
-
-def test_a_wrong_file_in_its_place_is_replaced(site: Site, tmp_path: Path) -> None:
-    path = tmp_path / "x.bin"
     path.write_bytes(CONTENT[:-1] + b"?")
     assert fetch(site, path).read_bytes() == CONTENT
 
@@ -75,26 +68,16 @@ def test_fifty_drops_in_one_download(site: Site, tmp_path: Path) -> None:
     assert site.asked[1][1].startswith("bytes=") and site.asked[0][1] == ""
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_download_that_ends_anywhere_continues_there(site: Site, tmp_path: Path, seed: int) -> None:
-    """Fifty times in all: what is there is not sent again."""
-    generator = random.Random(seed)
-    for number in range(10):
-        have = generator.randrange(1, len(CONTENT))
-        path = tmp_path / f"{number}.bin"
-        path.with_name(f"{number}.bin.part").write_bytes(CONTENT[:have])
+def test_a_download_that_ends_anywhere_continues_there(site: Site, tmp_path: Path) -> None:
+    """What is there is not sent again: a part of any length, a whole one, and one that is too long."""
+    generator = random.Random(0)
+    for have in [*(generator.randrange(1, len(CONTENT)) for _ in range(50)), len(CONTENT), len(CONTENT) + 4]:
+        path = tmp_path / f"{have}.bin"
+        path.with_name(f"{have}.bin.part").write_bytes((CONTENT + b"more")[:have])
+        before = len(site.asked)
         assert fetch(site, path).read_bytes() == CONTENT
-        assert site.asked[-1] == ("/x.bin", f"bytes={have}-")
-
-
-def test_a_part_that_is_whole_or_too_long_already(site: Site, tmp_path: Path) -> None:
-    path, part = tmp_path / "x.bin", tmp_path / "x.bin.part"
-    part.write_bytes(CONTENT)
-    assert fetch(site, path).read_bytes() == CONTENT
-    assert site.asked == []
-    path.unlink()
-    part.write_bytes(CONTENT + b"more")
-    assert fetch(site, path).read_bytes() == CONTENT
+        request = [f"bytes={have}-"] if have < len(CONTENT) else [""] * (have > len(CONTENT))
+        assert [range_asked for _, range_asked in site.asked[before:]] == request
 
 
 @pytest.mark.parametrize("planted", ["link", "hard link", "folder"])
@@ -102,32 +85,28 @@ def test_a_part_that_no_download_began_is_refused(site: Site, tmp_path: Path, pl
     theirs, part = tmp_path / "thesis.txt", tmp_path / "x.bin.part"
     theirs.write_text("hers")
     {"link": part.symlink_to, "hard link": part.hardlink_to, "folder": lambda _: part.mkdir()}[planted](theirs)
-    refused(site, tmp_path / "x.bin", r"x\.bin\.part: a link or no regular file, .*: remove it", StorageError)
+    refused(site, tmp_path / "x.bin", r"x\.bin\.part: a link", StorageError)
     assert theirs.read_text() == "hers" and site.asked == []
 
 
-def test_a_part_of_another_file_is_found_out_and_thrown_away(site: Site, tmp_path: Path) -> None:
+def test_a_part_of_another_file_is_thrown_away(site: Site, tmp_path: Path) -> None:
     path, part = tmp_path / "x.bin", tmp_path / "x.bin.part"
     part.write_bytes(bytes(1000))
     refused(site, path, f"its sha256 is .*, expected {SHA256}")
     assert not part.exists()
+    part.write_bytes(bytes(1000))
+    site.answers = [says(200, CONTENT)]  # a server that cannot continue starts again
     assert fetch(site, path).read_bytes() == CONTENT
-
-
-def test_a_server_that_cannot_continue_starts_again(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "x.bin.part").write_bytes(bytes(1000))
-    site.answers = [says(200, CONTENT)]
-    assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (says(200, b"<html>Please log in</html>", {"Content-Type": "text/html"}), r"sends 26 bytes of text/html"),
+        (says(200, b"<html>Please log in</html>", {"Content-Type": "text/html"}), "26 bytes of"),
         (says(200, b"<html>".ljust(len(CONTENT)), {"Content-Type": "text/html"}), "its sha256 is"),
-        (says(200, CONTENT[:-1]), "sends 599999 bytes of unknown content, expected 600,000"),
-        (says(200, CONTENT + b"x"), "sends 600001 bytes"),
-        (says(200, CONTENT + b"x", promised=-1), "sends more than the 600,000 bytes"),
+        (says(200, CONTENT[:-1]), "599999 bytes of .*600,000"),
+        (says(200, CONTENT + b"x"), "600001 bytes"),
+        (says(200, CONTENT + b"x", promised=-1), "more than the 600,000"),
         (says(200, CONTENT[:-1] + b"?"), "its sha256 is"),
         (says(200, b""), "sends 0 bytes"),
         (says(404, b"<html>not found</html>"), "404"),
@@ -135,6 +114,11 @@ def test_a_server_that_cannot_continue_starts_again(site: Site, tmp_path: Path) 
         (says(416), "416"),
         (says(302, headers={"Location": "file:///etc/passwd"}), "not allowed"),
         (says(302, headers={"Location": "gopher://127.0.0.1/x"}), "not allowed"),
+        *(
+            (says(status, headers={"Location": "http://example.com/x"}), "https only")
+            for status in (301, 302, 307, 308)
+        ),
+        (says(303, headers={"Location": "ftp://127.0.0.1/x.bin"}), "https only"),
     ],
 )
 def test_what_is_not_the_file_is_refused_at_once(
@@ -143,13 +127,6 @@ def test_what_is_not_the_file_is_refused_at_once(
     site.answers = [answer]
     refused(site, tmp_path / "x.bin", reason)
     assert len(site.asked) == 1
-
-
-@pytest.mark.parametrize("url", ["http://example.com/x.bin", "ftp://127.0.0.1/x.bin", "http://[::2]/x.bin"])
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirects_to_anything_but_https_are_refused(site: Site, tmp_path: Path, url: str, status: int) -> None:
-    site.answers = [says(status, headers={"Location": url})]
-    refused(site, tmp_path / "x.bin", r"http://127.0.0.1:\d+/x.bin: leads to .*https only")
 
 
 def test_redirects_on_this_machine_are_followed(site: Site, tmp_path: Path) -> None:
@@ -161,32 +138,20 @@ def test_redirects_on_this_machine_are_followed(site: Site, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("asked", ["https://www.openslr.org/x", "http://127.0.0.1:8/x"])
-def test_which_addresses_are_safe(asked: str) -> None:
+def test_which_addresses_are_safe(asked: str, tmp_path: Path) -> None:
     request = urllib.request.Request(asked)
     redirects = download._Redirects()
     followed = redirects.redirect_request(request, None, 302, "Found", {}, "https://mirror.example.org/x")
     assert followed is not None and followed.full_url == "https://mirror.example.org/x"
-    for url in NEVER:
+    for url in NEVER + ["http://127.0.0.1:8/x"] * asked.startswith("https"):
         with pytest.raises(DataError, match="https only"):
             redirects.redirect_request(request, None, 302, "Found", {}, url)
-
-
-def test_a_server_elsewhere_cannot_send_to_one_on_this_machine() -> None:
-    request = urllib.request.Request("https://www.openslr.org/x")
-    with pytest.raises(DataError, match="https only"):
-        download._Redirects().redirect_request(request, None, 302, "Found", {}, "http://127.0.0.1:8/x")
-
-
-@pytest.mark.parametrize("url", sorted(NEVER))
-def test_other_addresses_are_not_asked(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigError, match="https only"):
-        download.fetch(url, tmp_path / "x", 1, sha256=SHA256)
+    for url in NEVER:
+        with pytest.raises(ConfigError, match="https only"):
+            download.fetch(url, tmp_path / "x", 1, sha256=SHA256)
+    with pytest.raises(ConfigError, match="sha256 or md5"):
+        download.fetch(asked, tmp_path / "x", 1)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_hash_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs the sha256 or md5"):
-        download.fetch("https://www.openslr.org/x", tmp_path / "x", 1)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
@@ -194,13 +159,13 @@ def test_servers_that_are_busy_are_asked_again(site: Site, tmp_path: Path, statu
     site.answers = [says(status)] * 4
     assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
     site.answers = [says(status)] * 5
-    refused(site, tmp_path / "y.bin", f"cannot be downloaded .*{status}.*same command tries again")
+    refused(site, tmp_path / "y.bin", f"{status}.*same command")
     assert site.answers == []
 
 
 def test_a_server_that_never_gets_further_is_given_up(site: Site, tmp_path: Path) -> None:
     site.drops = [1000] + [1000] * 5
-    refused(site, tmp_path / "x.bin", r"the connection ended after 1,000 of 600,000 bytes.*continues .*x\.bin\.part")
+    refused(site, tmp_path / "x.bin", r"1,000 of 600,000.*continues .*x\.bin\.part")
     assert (tmp_path / "x.bin.part").read_bytes() == CONTENT[:1000]
     assert len(site.asked) == 6
 
@@ -209,23 +174,23 @@ def test_a_server_that_never_gets_further_is_given_up(site: Site, tmp_path: Path
 def test_a_server_that_continues_with_something_else(site: Site, tmp_path: Path, promised: str) -> None:
     (tmp_path / "x.bin.part").write_bytes(CONTENT[:1000])
     site.answers = [says(206, CONTENT[1000:], {"Content-Range": promised})]
-    refused(site, tmp_path / "x.bin", "the server continues with")
+    refused(site, tmp_path / "x.bin", "server continues with")
     assert fetch(site, tmp_path / "x.bin").read_bytes() == CONTENT
 
 
 def test_no_server_and_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"cannot be downloaded .*refused"):
+    with pytest.raises(DataError, match="refused"):
         download.fetch("http://127.0.0.1:9/x.bin", tmp_path / "x.bin", 5, md5=MD5)
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         fetch(site, tmp_path / "file" / "x.bin")
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
-    refused(site, tmp_path / "x.bin", "needs 600,000 bytes, 1,000 are free", StorageError)
+    refused(site, tmp_path / "x.bin", "600,000 bytes, 1,000", StorageError)
     assert site.asked == []
 
 
-def test_what_is_said_of_a_long_download(
+def test_the_progress_of_a_long_download(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[tuple[int, str]] = []

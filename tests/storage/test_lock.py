@@ -47,10 +47,7 @@ def holder(folder: Path) -> subprocess.Popen[str]:
 
 def test_the_second_process_is_told_who_the_first_is(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
-        with (
-            pytest.raises(StorageError, match=rf"in use by process {first.pid} on .*kill {first.pid}"),
-            lock.held(tmp_path),
-        ):
+        with pytest.raises(StorageError, match=rf"process {first.pid} on .*kill {first.pid}"), lock.held(tmp_path):
             raise AssertionError("two processes in one folder")
         assert (tmp_path / lock.NAME).exists()
         first.kill()
@@ -62,33 +59,27 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path, capsys: pytest.CaptureFix
         time.sleep(0.05)  # not waited for: the dead process is still in the table of processes
         with lock.held(tmp_path):
             assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
-    assert f"process {first.pid} that held this run is gone" in capsys.readouterr().out
+    assert f"process {first.pid}" in capsys.readouterr().out
     assert os.listdir(tmp_path) == []
 
 
-def test_another_process_with_the_number_of_a_dead_one_holds_nothing(tmp_path: Path) -> None:
+def test_a_lock_of_nobody_holds_nothing(tmp_path: Path) -> None:
+    """One of a process that has the number of a dead one, and one that says nothing."""
+    path = tmp_path / lock.NAME
     with lock.held(tmp_path):
-        content = json.loads((tmp_path / lock.NAME).read_text())
-    (tmp_path / lock.NAME).write_text(json.dumps(content | {"born": "1"}))
-    with lock.held(tmp_path):
-        pass
+        content = json.loads(path.read_text())
+    for text in (json.dumps(content | {"born": "1"}), "{"):
+        path.write_text(text)
+        with lock.held(tmp_path):
+            assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
 def test_a_holder_on_another_machine_is_believed(tmp_path: Path) -> None:
     path = tmp_path / lock.NAME
     path.write_text(json.dumps({"pid": 1, "host": "elsewhere", "born": "1", "since": time.time() - 3700}))
-    with (
-        pytest.raises(StorageError, match=r"process 1 on elsewhere, for 1:01:40 .*remove .*lock\.json"),
-        lock.held(tmp_path),
-    ):
+    with pytest.raises(StorageError, match=r"process 1 on.*1:01:40 .*remove .*lock\.json"), lock.held(tmp_path):
         pass
     assert path.exists()
-
-
-def test_a_lock_that_says_nothing_is_nobodys(tmp_path: Path) -> None:
-    (tmp_path / lock.NAME).write_text("{")
-    with lock.held(tmp_path):
-        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
 
 
 def test_what_dead_processes_were_writing_is_removed(tmp_path: Path) -> None:

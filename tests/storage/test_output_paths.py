@@ -50,6 +50,8 @@ def test_one_checkpoint_of_a_run_apart_from_another(trained_copy: Path, trained:
         file = written(las("decode", f"checkpoint={step}", audio, "search=greedy"))
         assert file.parent == trained_copy / "decoded" / step.name
     assert len(steps) == 2
+    answer = las("decode", f"checkpoint={trained_copy}", "audio=[]")
+    assert answer.code == 2 and "audio=[]" in answer.err
 
 
 def test_a_bundle_has_them_beside_it(trained: Path, las: Las, tmp_path: Path) -> None:
@@ -68,8 +70,3 @@ def test_the_run_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Monk
     assert output_paths.folder(run) == run
     assert output_paths.folder(run / "checkpoints/step-00000004") == output_paths.folder(Path("step-00000004")) == run
     assert output_paths.folder(run / "average_best3/step-00000004") == run / "average_best3"
-
-
-def test_no_recording_is_a_mistake(trained: Path, las: Las) -> None:
-    answer = las("decode", f"checkpoint={trained / 'run'}", "audio=[]")
-    assert answer.code == 2 and "audio=[] names no recording" in answer.err

@@ -4,6 +4,7 @@ import copy
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny import overrides
@@ -32,6 +33,13 @@ def changed(config: Config, **flat: object) -> Config:
     return new
 
 
+def begun(config: Config) -> run_directory.RunDirectory:
+    """A run folder with one event."""
+    folder = run_directory.RunDirectory(config)
+    folder.record(event="train", step=1, loss=1.0)
+    return folder
+
+
 def test_a_new_folder_holds_config_and_environment(config: Config) -> None:
     folder = run_directory.RunDirectory(config)
     assert json.loads((folder.directory / "config.json").read_text()) == config
@@ -40,73 +48,41 @@ def test_a_new_folder_holds_config_and_environment(config: Config) -> None:
     assert (folder.result, folder.metrics()) == (None, [])
 
 
+def test_the_signature_is_of_what_is_trained_and_not_of_where_things_lie(config: Config) -> None:
+    places = {"data_dir": "/a", "run_dir": "/a", "corpus__root": "/a", "trainer__device": "cuda"}
+    display = {"trainer__num_workers": 7, "trainer__histograms": True, "trainer__attention_pictures": True}
+    assert run_directory.signature(changed(config, **places, **display)) == run_directory.signature(config)
+    trained = {"seed": 2, "name": "x", "trainer__max_steps": 5, "corpus__phone_set": 39, "optim__lr": 1.0}
+    for key, value in trained.items():
+        assert run_directory.signature(changed(config, **{key: value})) != run_directory.signature(config), key
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("section", "other", "says"),
     [
-        {"data_dir": "/elsewhere"},
-        {"run_dir": "/elsewhere"},
-        {"corpus__root": "/elsewhere"},
-        {"trainer__device": "cuda"},
-        {"trainer__num_workers": 7},
-        {"trainer__histograms": True, "trainer__attention_pictures": True},
+        ("init", lambda config: config | {"init": option("init", "returnn")}, r"init\._target_: .* -> las\.I"),
+        ("warm_start", lambda config: changed(config, warm_start__from="runs/other"), r"from: None -> runs/other"),
     ],
 )
-def test_where_things_lie_is_not_part_of_the_signature(config: Config, changes: dict[str, object]) -> None:
-    assert run_directory.signature(changed(config, **changes)) == run_directory.signature(config)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"seed": 2}, {"name": "x"}, {"trainer__max_steps": 5}, {"corpus__phone_set": 39}, {"optim__lr": 1.0}]
-)
-def test_what_is_trained_is(config: Config, changes: dict[str, object]) -> None:
-    assert run_directory.signature(changed(config, **changes)) != run_directory.signature(config)
-
-
-@pytest.mark.parametrize("init", ["las", "returnn"])
-def test_a_run_from_before_there_were_initial_values_to_choose(config: Config, init: str) -> None:
-    """It has those of init=las: its folder and its digest stay, and other values are refused by name."""
-    chosen = config | {"init": option("init", init)}
-    former = {key: value for key, value in config.items() if key != "init"}
-    folder = run_directory.RunDirectory(former)
-    folder.record(event="train", step=1, loss=1.0)
-    assert (run_directory.signature_digest(chosen) == run_directory.signature_digest(former)) == (init == "las")
-    if init == "las":
-        run_directory.RunDirectory(chosen)
-    else:
-        with pytest.raises(StorageError, match=r"init\._target_: las\.ConstructorInitialisation -> las\.I"):
-            run_directory.RunDirectory(chosen)
-
-
-def test_a_run_from_before_there_were_warm_starts(config: Config) -> None:
-    former = {key: value for key, value in config.items() if key != "warm_start"}
-    folder = run_directory.RunDirectory(former)
-    folder.record(event="train", step=1, loss=1.0)
+def test_a_run_from_before_there_was_a_section(config: Config, section: str, other: Any, says: str) -> None:
+    """Its folder and its digest stay with the values that mean what it did, and others are refused by name."""
+    former = {key: value for key, value in config.items() if key != section}
+    begun(former)
     assert run_directory.signature_digest(config) == run_directory.signature_digest(former)
     run_directory.RunDirectory(config)
-    warm = changed(config, warm_start__from="runs/other")
-    assert run_directory.signature_digest(warm) != run_directory.signature_digest(former)
-    with pytest.raises(StorageError, match=r"warm_start\.from: None -> runs/other"):
-        run_directory.RunDirectory(warm)
-
-
-def test_a_stored_section_that_is_none_is_a_difference(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1, loss=1.0)
-    (folder.directory / "config.json").write_text(json.dumps(config | {"model": 3}))
-    with pytest.raises(StorageError, match=r"another configuration"):
-        run_directory.RunDirectory(config)
+    assert run_directory.signature_digest(other(config)) != run_directory.signature_digest(former)
+    with pytest.raises(StorageError, match=says):
+        run_directory.RunDirectory(other(config))
 
 
 def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1, loss=1.0)
+    folder = begun(config)
     before = (folder.directory / "config.json").read_bytes()
     with pytest.raises(StorageError) as raised:
         run_directory.RunDirectory(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
     lines = str(raised.value).splitlines()
-    assert str(folder.directory) in lines[0] and "another configuration" in lines[0]
     assert lines[1:3] == [f"  optim.lr: {config['optim']['lr']} -> 1.0", "  trainer.max_steps: 4 -> 5"]
-    assert lines[3] == "give this one a name of its own: name=baseline_2"
+    assert lines[0].startswith(str(folder.directory)) and lines[3].endswith("name=baseline_2")
     assert (folder.directory / "config.json").read_bytes() == before
     assert run_directory.RunDirectory(config).metrics()[0]["step"] == 1
 
@@ -117,19 +93,20 @@ def test_a_config_that_never_trained_may_be_mended(config: Config) -> None:
     assert json.loads((folder.directory / "config.json").read_text()) == config
 
 
-@pytest.mark.parametrize("content", [None, "", '{"name": "baseli', "[]", "{}"])
+@pytest.mark.parametrize("content", [None, "", '{"name": "baseli', "[]", "{}", '{"trainer": 3}'])
 def test_a_begun_run_without_its_config_is_refused(config: Config, content: str | None) -> None:
-    folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1, loss=1.0)
-    path = folder.directory / "config.json"
+    path = begun(config).directory / "config.json"
     path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(StorageError, match=r"(?s)config\.json: missing or damaged.*name=baseline_2"):
+    with pytest.raises(StorageError, match=r"config\.json: missing or damaged.*name=baseline_2"):
+        run_directory.RunDirectory(config)
+    path.write_text(json.dumps(config | {"model": 3}))  # a section that is none is a difference
+    with pytest.raises(StorageError, match="another configuration"):
         run_directory.RunDirectory(config)
 
 
 def test_a_folder_that_cannot_be_made_says_so(config: Config, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"file/run: cannot write the run folder.*run_dir="):
+    with pytest.raises(StorageError, match=r"file/run: .*run_dir="):
         run_directory.RunDirectory(changed(config, run_dir=str(tmp_path / "file" / "run")))
 
 
@@ -146,17 +123,10 @@ def test_metrics_are_one_event_per_line(config: Config) -> None:
     assert folder.metrics() == []
 
 
-def test_values_that_are_not_json_are_not_written(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1, loss=1.0)
+def test_half_a_line_of_a_killed_process_is_dropped_and_what_is_not_json_not_written(config: Config) -> None:
+    folder = begun(config)
     with pytest.raises(ValueError, match="JSON compliant"):
         folder.record(event="train", step=2, loss=float("nan"))
-    assert len(folder.metrics()) == 1
-
-
-def test_half_a_line_of_a_killed_process_is_dropped(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    folder.record(event="train", step=1, loss=1.0)
     with (folder.directory / "metrics.jsonl").open("a") as file:
         file.write('{"time": 1.0, "event": "tr')
     assert [event["step"] for event in folder.metrics()] == [1]

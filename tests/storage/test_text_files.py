@@ -142,20 +142,20 @@ def test_the_mark_of_utf_8_is_no_letter_in_large_and_in_line_by_line_files(tmp_p
     assert manifest.read(written("n.jsonl", (tmp_path / "m.jsonl").read_text("utf-8"))) == [utterance]
 
 
-def test_the_mark_of_utf_8_is_no_letter_of_a_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def card(name: str, content: str, encoding: str = "utf-8-sig") -> Path:
+def test_the_mark_of_utf_8_is_no_letter_of_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def option(name: str, content: str, encoding: str = "utf-8-sig") -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding)
         return tmp_path / name
 
-    card("cell/mine.yaml", "# My cell.\n_target_: las.PlainLSTMCell\n")
+    option("cell/mine.yaml", "# My cell.\n_target_: las.PlainLSTMCell\n")
     own = f"--config-dir={tmp_path}"
     assert main.main(["list", own, "cell"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("mine "))
     assert line.split(maxsplit=1)[1] == "My cell."
     assert main.main(["train", own, "cell@model.listener.cell=mine", "--cfg=job"]) == 0
-    # Hydra reads the header of a card by itself, and would put the keys under `experiment`.
-    path = card("experiment/mine.yaml", "# @package _global_\nseed: 77\n")
+    # Hydra reads the header of an option by itself, and would put the keys under `experiment`.
+    path = option("experiment/mine.yaml", "# @package _global_\nseed: 77\n")
     assert main.main(["train", own, "+experiment=mine", "--cfg=job"]) == 2
     assert f"{path}: it begins with the byte order mark of UTF-8" in capsys.readouterr().err
 
