@@ -100,8 +100,8 @@ def listing(folder: Path, sort: str | None, conditions: str | None, style: str) 
 def found(folder: Path) -> list[Path]:
     """The run folders in a folder. Raises ConfigError if it does not exist, DataError if it has none."""
     if not folder.is_dir():
-        beside = [path.name for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
-        near = f" Near it: {', '.join(nearest(folder.name, beside))}." if beside else ""
+        siblings = [path.name for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
+        near = f" Near it: {', '.join(nearest(folder.name, siblings))}." if siblings else ""
         raise ConfigError(f"{folder}: there is no such folder.{near} las runs FOLDER lists the runs in another one")
     folders = run_summary.find(folder)
     if not folders:
@@ -296,7 +296,7 @@ def watch(folder: Path, every_s: float) -> None:
         said: dict[Path, str] = {}
         for watched in _looks(folder, training, every_s):
             for run in watched:
-                if said.get(run.folder) != (line := "  ".join(_cells(run))):
+                if said.get(run.folder) != (line := "  ".join(_watched_cells(run))):
                     progress.say(line)
                     said[run.folder] = line
 
@@ -316,7 +316,7 @@ def _looks(folder: Path, watched: list[RunSummary], every_s: float) -> Iterator[
         yield watched
 
 
-def _cells(run: RunSummary) -> list[str]:
+def _watched_cells(run: RunSummary) -> list[str]:
     left = ""
     if run.state == "training" and run.minutes and run.step and run.max_steps:
         left = progress.duration(60 * run.minutes / run.step * max(0, run.max_steps - run.step))
@@ -331,5 +331,5 @@ def _table(watched: Sequence[RunSummary]) -> Table:
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading != "run")
     for run in watched:
-        table.add_row(*_cells(run))
+        table.add_row(*_watched_cells(run))
     return table

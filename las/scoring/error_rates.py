@@ -110,9 +110,8 @@ class Score:
 
     def __repr__(self) -> str:
         total = self.total
-        limits = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in self.interval))
         return (
-            f"Score({100 * total.rate:.1f} %{limits}: {total.errors:,} errors in {total.words:,} words of "
+            f"Score({percent_within(total, self.interval)}: {total.errors:,} errors in {total.words:,} words of "
             f"{total.utterances:,} utterances, {len(self.missing)} missing; interval over {self.interval_over})"
         )
 
@@ -281,9 +280,9 @@ def line(score: Score, metric: str) -> str:
     total = score.total
     kinds = (("sub", total.substitutions), ("del", total.deletions), ("ins", total.insertions))
     parts = " ".join(f"{name} {percent(number, total)}" for name, number in kinds)
-    text = f"{_rate(metric, total, score.interval)}  ({parts})"
+    text = f"{SHORT_NAMES[metric]} {percent_within(total, score.interval)}  ({parts})"
     if metric == "wer":
-        text += f", {_rate('cer', score.characters.total, score.characters.interval)}"
+        text += f", CER {percent_within(score.characters.total, score.characters.interval)}"
     text += "" if score.interval is None else f", 95 % over {score.interval_over}"
     return text + (f", {len(score.missing)} without a hypothesis" if score.missing else "")
 
@@ -293,9 +292,10 @@ def percent(number: int, rate: ErrorRate) -> str:
     return f"{100 * number / max(rate.words, 1):.1f}"
 
 
-def _rate(metric: str, rate: ErrorRate, within: Interval) -> str:
+def percent_within(rate: ErrorRate, within: Interval) -> str:
+    """Format an error rate with its interval: `12.3 % [11.0, 13.6]`."""
     limits = "" if within is None else f" [{100 * within[0]:.1f}, {100 * within[1]:.1f}]"
-    return f"{SHORT_NAMES[metric]} {100 * rate.rate:.1f} %{limits}"
+    return f"{100 * rate.rate:.1f} %{limits}"
 
 
 def _sum(rates: Iterable[ErrorRate]) -> ErrorRate:
@@ -335,9 +335,11 @@ def in_characters(alignment: Alignment) -> Alignment:
     (chunks,) = jiwer.process_characters(reference, hypothesis).alignments
     characters: list[Aligned] = []
     for chunk in chunks:
-        spoken = reference[chunk.ref_start_idx : chunk.ref_end_idx]
-        heard = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
-        for pair in zip_longest(spoken, heard):
+        sides = (
+            reference[chunk.ref_start_idx : chunk.ref_end_idx],
+            hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx],
+        )
+        for pair in zip_longest(*sides):
             one, other = ("<space>" if each == " " else each for each in pair)
             characters.append(Aligned(one, other, _KINDS[chunk.type]))
     return characters

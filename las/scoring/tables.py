@@ -9,7 +9,7 @@ from rich.table import Table
 
 from las.runtime import templates
 from las.runtime.errors import first_of
-from las.scoring.error_rates import SHORT_NAMES, UNITS, Alignment, ErrorRate, Score, count, percent
+from las.scoring.error_rates import SHORT_NAMES, UNITS, Alignment, ErrorRate, Score, count, percent, percent_within
 from las.scoring.significance import Comparison
 
 COLUMNS = 110  # of a line of aligned words
@@ -113,14 +113,13 @@ def _rows(columns: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def page(score: Score, metric: str, title: str, convention: str) -> str:
-    limits = "" if score.interval is None else f" [{100 * score.interval[0]:.1f}, {100 * score.interval[1]:.1f}]"
     subsets = {f"subset {name}": rate for name, rate in score.subsets.items()}
     utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
     return templates.render(
         "score.html",
         title=title,
         convention=convention,
-        rate=f"{SHORT_NAMES[metric]} {100 * score.total.rate:.1f} %{limits}",
+        rate=f"{SHORT_NAMES[metric]} {percent_within(score.total, score.interval)}",
         interval_over="" if score.interval is None else score.interval_over,
         total=score.total,
         unit=UNITS[metric],

@@ -158,7 +158,7 @@ def load(directory: Path) -> Checkpoint:
 
 
 def named(pointer: Path) -> Path:
-    """Directory that a pointer file (`latest`, `best`) names, always beside the pointer.
+    """Directory that a pointer file (`latest`, `best`) names, always next to the pointer.
 
     Raises StorageError when the pointer cannot be read.
     """

@@ -9,7 +9,7 @@ from las.runtime.errors import first_of
 from las.storage import bounded
 
 APPLE_DOUBLE = "._"
-"""Beginning of the names of files that macOS writes beside others, on disks of other systems: no data of the user's."""
+"""Beginning of the names of files that macOS writes next to others, on disks of other systems: no data."""
 
 
 class Found(NamedTuple):
@@ -38,7 +38,7 @@ def search(folder: Path) -> Found:
             continue
         for entry in entries:
             if entry.name.startswith(APPLE_DOUBLE) and not _holds(entry.is_dir):
-                found.left_out.setdefault("written by macOS beside other files", []).append(Path(entry.path))
+                found.left_out.setdefault("written by macOS next to other files", []).append(Path(entry.path))
             elif _holds(entry.is_file):
                 found.files.append(Path(entry.path))
             elif not _holds(entry.is_dir):

@@ -1,6 +1,6 @@
 """Paths of the outputs that verbs make from a checkpoint, in its run folder.
 
-Outputs of a checkpoint outside any run folder (an averaged one) and of a bundle lie beside it.
+Outputs of a checkpoint outside any run folder (an averaged one) and of a bundle lie next to it.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ def folder(checkpoint: Path) -> Path:
     """Run folder of a checkpoint, given as a run folder, checkpoint directory or bundle."""
     if not checkpoint.is_file() and not (checkpoint / "MANIFEST.json").exists():
         return checkpoint
-    beside = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
-    return beside.parent if beside.name == "checkpoints" else beside
+    parent = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
+    return parent.parent if parent.name == "checkpoints" else parent
 
 
 def decoded(checkpoint: Path, name: str) -> Path:

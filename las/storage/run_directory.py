@@ -332,7 +332,7 @@ def commit() -> str | None:
 
 
 def origin(vocabulary_hash: str) -> dict[str, str]:
-    """Properties of a run that its checkpoints keep, beside seed and manifest: torch, code, vocabulary."""
+    """Provenance stored in checkpoints, besides seed and manifest: torch, code, vocabulary."""
     return {"torch": str(torch.__version__), "code": commit() or __version__, "vocabulary": vocabulary_hash}
 
 

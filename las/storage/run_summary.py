@@ -195,7 +195,7 @@ def _event_from(file: BinaryIO, offset: int) -> _Event | None:
 
 
 def _seconds_between(file: BinaryIO, first: _Event, last: _Event) -> float:
-    """Seconds between two events without pauses, by halves; one too short for a pause is not looked into."""
+    """Seconds between two events, pauses excluded (bisection)."""
     if 0 <= last.time - first.time <= LONGEST_GAP_S:
         return last.time - first.time
     for offset in ((first.start + last.start) // 2, first.start + 1):

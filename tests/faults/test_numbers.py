@@ -125,7 +125,7 @@ def test_ten_bad_updates_go_back_once_and_ten_more_end_it(
         bad = [*draw.sample(range(5, 15), 10), *draw.sample(range(20, 40), 10)]
         with tally.training(quiet, tmp_path, bad, "trainer.max_steps=60", "trainer.patience=60") as training:
             said = training.ends(4, partial(spoilt_at, bad, BAD[index % 3]))
-            assert said.count("half the learning rate") == 1, said
+            assert said.count("half the learning") == 1, said
             require_finite(training)
             training.ends(0)  # a broken training is a result
     tally.close("F10 ten of a hundred updates: back once, then code 4")

@@ -52,26 +52,20 @@ def test_words_and_kinds():
 COUNTED = [
     ("", "", [0, 0, 0, 0], PLAIN),
     ("a b", "", [0, 0, 2, 0], PLAIN),
-    ("", "a b", [0, 0, 0, 2], PLAIN),
     # Substitutions cost 4, deletions and insertions 3: a deletion and an insertion (6) beat two substitutions (8).
     ("a b", "b c", [1, 0, 1, 1], PLAIN),
-    ("a b c", "x y", [0, 2, 1, 0], PLAIN),
     # Of the same cost, one insertion and deletion less is preferred only through order: a substitution first.
     ("a a a", "a", [1, 0, 2, 0], PLAIN),
     ("A é É", "a É é", [2, 0, 1, 1], PLAIN),
     ("{ a b / c / @ } d", "d", [1, 0, 0, 0], PLAIN),
-    ("{ a b / c / @ } d", "a b d", [3, 0, 0, 0], PLAIN),
     ("{a/b}{c / d}e", "b d e", [3, 0, 0, 0], PLAIN),
     ("{ a { b / c } / d } e", "{ x / a c } { e }", [3, 0, 0, 0], PLAIN),
     ("{ " * 30 + "a" + " }" * 30, "a", [1, 0, 0, 0], PLAIN),
-    ("a @ b", "a b @", [2, 0, 0, 0], PLAIN),
     ("a } / b", "a b", [2, 0, 2, 0], PLAIN),
     ("uh-huh; b;tag b* *", "uh-huh b b *", [4, 0, 0, 0], PLAIN),
     ("(uh) (%hesitation)", "uh %hesitation", [2, 0, 0, 0], DELETABLE),
-    ("(uh) see", "uh see", [1, 1, 0, 0], PLAIN),
     ("i (uh) see", "i see", [2, 0, 1, 0], PLAIN),
     ("fi- find -ish ticks", "find f- fish -icks", [4, 0, 0, 0], FRAGMENTS),
-    ("fi- -ish", "find fish", [0, 2, 0, 0], PLAIN),
     ("-", "b", [0, 1, 0, 0], FRAGMENTS),
     ("(fi-)", "find", [1, 0, 0, 0], BOTH),
     # A word in brackets is no fragment by its beginning, unless the other word is one.

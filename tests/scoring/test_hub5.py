@@ -110,26 +110,3 @@ def test_noises_hesitations_and_fragments_may_be_taken_out_of_the_hypothesis() -
     texts = ["a", *dropped, "-rd", "laughter", "uh-huh"]
     words = [CTMWord("f", "A", float(index), 0.5, text) for index, text in enumerate(texts)]
     assert [word.text for word in hub5.without_noises(words)] == ["a", "-rd", "laughter", "uh-huh"]
-
-
-@pytest.mark.slow
-def test_hubscr_itself(tmp_path: Path, glm: Glm) -> None:
-    """Files in disorder, with what the rules, hyphens, optional words and fragments change."""
-    texts = ("(uh) it's well-known", "a { b / c d } wor- uh", stm.IGNORED, "", "(%hesitation) x-y (it's)")
-    names = [(file, channel) for file in ("sw_2", "en_1", "sw_1") for channel in ("B", "A")]
-    reference = [
-        segment(*name, 5.0 - at, texts[(at + len(name[0] + name[1])) % 5]) for name in names for at in range(5)
-    ]
-    heard = ("it", "is", "uh", "well", "known", "word", "a", "c", "d", "it's", "x-y")
-    hypothesis = [
-        CTMWord(*name, (7 * at) % 60 / 10, 0.25, heard[(at + 3 * ord(name[1])) % len(heard)], 0.5)
-        for name in names
-        for at in range(40)
-    ]
-    nist.write_stm(tmp_path / "r.stm", reference)
-    (tmp_path / "h.ctm").write_text(ctm.text(hypothesis), "utf-8")
-    command = ["hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "test.glm", "-r", "r.stm", "h.ctm"]
-    nist.run(*command, folder=tmp_path)
-    score = hub5.score(reference, hypothesis, glm)
-    assert nist.rows(score) == nist.alignments((tmp_path / "h.ctm.filt.pra").read_text())
-    assert score.total.insertions and score.total.deletions and score.total.substitutions

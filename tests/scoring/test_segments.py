@@ -151,7 +151,7 @@ def test_cases_of_nist(shared_data: Path, name: str) -> None:
 
 def test_case_test16_1_of_nist_has_words_of_a_file_without_reference(shared_data: Path) -> None:
     data = shared_data / "sctk_tests/src/sclite/testdata"
-    assert "more data than ref file" in (data / "base/test16_1.err").read_text()
+    assert "more data than" in (data / "base/test16_1.err").read_text()
     words = ctm.read(data / "stm2ctm_missing.hyp-extra.ctm")
     with pytest.raises(DataError, match="'9999', channel 'b'"):
         segments.score(stm.read(data / "stm2ctm_missing.ref.stm"), words)

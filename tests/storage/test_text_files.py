@@ -86,12 +86,12 @@ def test_numbers_have_one_notation() -> None:
     for text, value in (("17", 17.0), ("-0.5", -0.5), (".5", 0.5), ("1e-3", 0.001), ("+2.", 2.0)):
         assert text_files.number(text) == value
     for text in (*LONG, "", " 1", "1 ", "1,5", "--1"):
-        with pytest.raises(ValueError, match="is not a number"):
+        with pytest.raises(ValueError, match="not a number"):
             text_files.number(text)
         assert not text_files.is_integer(text)
     assert text_files.seconds("0.25") == 0.25
     for text in ("-0.25", "1e10"):
-        with pytest.raises(ValueError, match=rf"'{text}' is not from 0 to 1e\+09 seconds"):
+        with pytest.raises(ValueError, match=rf"'{text}' .*1e\+09 seconds"):
             text_files.seconds(text)
 
 
@@ -108,38 +108,41 @@ def test_marks_say_the_encoding_and_are_no_letters(encoding: str, tmp_path: Path
     path.write_bytes("schön\r\n\n \t\ntwo\u2028half \n".encode(encoding))
     assert list(text_files.lines(path)) == [(1, "schön"), (4, "two\u2028half")]
     path.write_bytes("[".encode(encoding) + b"\xff\xff\xff")
-    with pytest.raises(DataError, match=r"x\.txt:1: not UTF-8|UTF-(16|32) by its first bytes, and damaged at offset"):
+    with pytest.raises(DataError, match=r"x\.txt:1: not UTF-8|UTF-(16|32) .*damaged at offset"):
         text_files.read(path)
 
 
-@pytest.mark.parametrize("encoding", MARKED)
-def test_every_reader_reads_past_a_mark(encoding: str, tmp_path: Path) -> None:
-    def written(name: str, content: str) -> Path:
+GRID = textgrid.text({"ä": [textgrid.Interval(0.0, 1.0, "ß")]}, 1.0)
+ARPA = "\\data\\\nngram 1=2\n\n\\1-grams:\n-1 <s>\n-1 </s>\n\\end\\\n"
+PAST_A_MARK = [
+    (MARKED, "x.TextGrid", GRID, lambda path: textgrid.read(path).keys() == {"ä"}),
+    (MARKED, "x.trn", "a b (u-1)\n", lambda path: transcript_files.read(path)["u-1"].text == "a b"),
+    (MARKED, "x.ctm", "a 1 0 1 word\n", lambda path: ctm.read(path)[0].file == "a"),
+    (MARKED, "x.stm", "a 1 ann 0 1 word\n", lambda path: stm.read(path)[0].file == "a"),
+    (MARKED, "x.glm", ';;\n* name "x"\nA => B\n', lambda path: Glm.read(path).reference.rules[0].source == "A"),
+    (MARKED, "x.dic", "A AH\n", lambda path: lexicon.read(path).entries.keys() == {"A"}),
+    (MARKED, "x.phn", "0 160 sh\n", lambda path: timit.read_phones(path)[0].symbol == "sh"),
+    # Files that are large or read line by line.
+    (MARKED[:1], "isip.text", "sw2001A-ms98-a-0001 0 1 a\n", lambda path: isip_transcripts.read(path)[0].text == "a"),
+    (MARKED[:1], "x.arpa", ARPA, lambda path: arpa.read(path).order == 1),
+    (MARKED[:1], "x.txt", "a b\n", lambda path: list(text_task.lines(path)) == [(1, "a b")]),
+    (MARKED[:1], "names.txt", "GO ON\n", lambda path: lm_lexicon.read_phrases(path) == ["GO ON"]),
+    (MARKED[:1], "ali.txt", "u1 4 4\n", lambda path: imported.pdfs(path).keys() == {"u1"}),
+]
+
+
+@pytest.mark.parametrize(("encodings", "name", "content", "is_read"), PAST_A_MARK)
+def test_every_reader_reads_past_a_mark(encodings, name, content, is_read, tmp_path: Path) -> None:
+    for encoding in encodings:
         (tmp_path / name).write_bytes(content.encode(encoding))
-        return tmp_path / name
-
-    assert textgrid.read(written("x.TextGrid", textgrid.text({"ä": [textgrid.Interval(0.0, 1.0, "ß")]}, 1.0)))["ä"]
-    assert transcript_files.read(written("x.trn", "a b (u-1)\n"))["u-1"].text == "a b"
-    assert ctm.read(written("x.ctm", "a 1 0 1 word\n"))[0].file == "a"
-    assert stm.read(written("x.stm", "a 1 ann 0 1 word\n"))[0].file == "a"
-    assert Glm.read(written("x.glm", ';;\n* name "x"\nA => B\n')).reference.rules[0].source == "A"
-    assert lexicon.read(written("x.dic", "A AH\n")).entries.keys() == {"A"}
-    assert timit.read_phones(written("x.phn", "0 160 sh\n"))[0].symbol == "sh"
+        assert is_read(tmp_path / name), encoding
 
 
-def test_the_mark_of_utf_8_is_no_letter_in_large_and_in_line_by_line_files(tmp_path: Path) -> None:
-    def written(name: str, content: str) -> Path:
-        (tmp_path / name).write_text(content, "utf-8-sig")
-        return tmp_path / name
-
-    assert isip_transcripts.read(written("isip.text", "sw2001A-ms98-a-0001 0 1 word\n"))[0].text == "word"
-    assert arpa.read(written("x.arpa", "\\data\\\nngram 1=2\n\n\\1-grams:\n-1 <s>\n-1 </s>\n\\end\\\n")).order == 1
-    assert list(text_task.lines(written("x.txt", "a b\n"))) == [(1, "a b")]
-    assert lm_lexicon.read_phrases(written("names.txt", "GO ON\n")) == ["GO ON"]
-    assert imported.pdfs(written("ali.txt", "u1 4 4\n")).keys() == {"u1"}
+def test_a_manifest_is_read_past_a_mark(tmp_path: Path) -> None:
     utterance = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "")
     manifest.write(tmp_path / "m.jsonl", [utterance])
-    assert manifest.read(written("n.jsonl", (tmp_path / "m.jsonl").read_text("utf-8"))) == [utterance]
+    (tmp_path / "n.jsonl").write_text((tmp_path / "m.jsonl").read_text("utf-8"), "utf-8-sig")
+    assert manifest.read(tmp_path / "n.jsonl") == [utterance]
 
 
 def test_the_mark_of_utf_8_is_no_letter_of_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +160,7 @@ def test_the_mark_of_utf_8_is_no_letter_of_an_option(tmp_path: Path, capsys: pyt
     # Hydra reads the header of an option by itself, and would put the keys under `experiment`.
     path = option("experiment/mine.yaml", "# @package _global_\nseed: 77\n")
     assert main.main(["train", own, "+experiment=mine", "--cfg=job"]) == 2
-    assert f"{path}: it begins with the byte order mark of UTF-8" in capsys.readouterr().err
+    assert f"{path}: it begins" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
