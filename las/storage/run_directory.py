@@ -169,7 +169,9 @@ class RunDirectory:
                 f"{self.directory} holds a run of another configuration (its value -> yours):\n  {listed}\n{own_name}"
             )
         try:
-            self.extension = require_growth(stored["trainer"], current["trainer"], self._result(), own_name)
+            self.extension = require_growth(
+                stored["trainer"], current["trainer"], run_records.result(self.directory), own_name
+            )
         except StorageError as error:
             raise StorageError(f"{self.directory}: {error}") from error
 
@@ -179,7 +181,7 @@ class RunDirectory:
         """
         if not (self.extension and self.writes):
             return
-        result = self._result()
+        result = run_records.result(self.directory)
         if result is not None:
             place = self.finished(int(result["steps"]))
             place.mkdir(parents=True, exist_ok=True)
@@ -243,10 +245,7 @@ class RunDirectory:
     @property
     def result(self) -> dict[str, Any] | None:
         """Result of a finished run, else None; a run that is to become longer is not finished."""
-        return None if self.extension else self._result()
-
-    def _result(self) -> dict[str, Any] | None:
-        return run_records.result(self.directory)
+        return None if self.extension else run_records.result(self.directory)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json, with the changes of length if there are any: from now on the run counts as finished."""
