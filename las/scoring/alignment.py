@@ -333,7 +333,6 @@ def _substitution(reference: _Word, hypothesis: _Word) -> float:
 
 
 def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> list[Aligned]:
-    """Backtrace of the alignment of one pair."""
     words, references, hypotheses = vocabulary.words, pair.reference.numbers, pair.hypothesis.numbers
     before_reference, before_hypothesis = _before(pair.reference), _before(pair.hypothesis)
     row, column = _cheapest(costs, _last(pair.reference), _last(pair.hypothesis))
@@ -355,6 +354,7 @@ def _trace(pair: _Pair, costs: Table, moves: Table, vocabulary: _Vocabulary) -> 
 
 
 def _aligned(reference: _Word | None, hypothesis: _Word | None, kind: str) -> Aligned | None:
+    """Aligned tokens of a pair of arcs, or of one arc without a partner; None for empty words."""
     if reference is None or hypothesis is None:
         (word,) = (word for word in (reference, hypothesis) if word is not None)
         if word.is_null:

@@ -96,7 +96,6 @@ def _lines(alignment: Alignment) -> Iterator[str]:
 
 
 def _column(reference: str | None, hypothesis: str | None, kind: str) -> tuple[str, str, str]:
-    """Return the reference word, the hypothesis word and the error mark of one column."""
     if kind == "correct":
         return reference or "", hypothesis or "", ""
     stars = "*" * cell_len(reference or hypothesis or "")
@@ -113,6 +112,7 @@ def _rows(columns: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def page(score: Score, metric: str, title: str, convention: str) -> str:
+    """Render a score as an HTML page: rate and interval, parts, frequent errors, all utterances, most errors first."""
     subsets = {f"subset {name}": rate for name, rate in score.subsets.items()}
     utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
     return templates.render(

@@ -233,7 +233,6 @@ def _state(folder: Path, result: Mapping[str, Any], problems: list[str]) -> str:
 
 
 def _measure(values: Any) -> Measure | None:
-    """The measure of a split's entry in result.json."""
     if not isinstance(values, dict):
         return None
     for metric in METRICS:
