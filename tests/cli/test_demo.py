@@ -27,8 +27,7 @@ def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, 
     for _, verb, *given in listed[:-1]:
         config = compose("decode" if verb == "decode" else "train", given)
         assert config.get("checkpoint", str(run)) == str(run)
-    heard = las(*listed[0][1:], f"output={corpus / 'x.jsonl'}")
-    assert heard.code == 0, heard.err
+    las(*listed[0][1:], f"output={corpus / 'x.jsonl'}").succeeds()
 
 
 def test_without_matplotlib_the_demo_shows_the_rest(

@@ -83,7 +83,7 @@ def test_silence_is_said_to_be_silent(ear: DemoBackend, tmp_path: Path) -> None:
     soundfile.write(path, torch.zeros(RATE), RATE)
     shown = ear(str(path), 4, 1.0)
     assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
-    assert "it is silence: nothing was heard in it" in shown.status
+    assert "it is silence" in shown.status
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_silence_is_said_to_be_silent(ear: DemoBackend, tmp_path: Path) -> None:
         ("text.wav", "text.wav: "),
         ("empty.wav", "empty.wav: "),
         ("nan.wav", "nan.wav: "),
-        ("click.wav", "click.wav: 0.0100 s is shorter than one analysis window"),
-        ("<b>absent.wav", "&lt;b&gt;absent.wav: does not exist"),
+        ("click.wav", "click.wav: 0.0100 s"),
+        ("<b>absent.wav", "&lt;b&gt;absent.wav: "),
     ],
 )
 def test_what_cannot_be_heard_is_said_in_words(ear: DemoBackend, tmp_path: Path, name: str, says: str) -> None:
@@ -112,7 +112,7 @@ def test_long_recordings_are_not_heard(transcriber: Transcriber, tmp_path: Path)
     ear = DemoBackend(transcriber, "auto", max_duration_s=2.0)
     assert ear(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
     shown = ear(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0)
-    assert "long.wav: lasts 1:02, 0:02 is the limit: max_duration_s=... allows more" in shown.status
+    assert "long.wav: lasts 1:02, 0:02" in shown.status
     assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
 
 
@@ -129,11 +129,11 @@ def test_recordings_that_take_too_long_are_given_up(
     decode = transcriber._decode_segments
     monkeypatch.setattr(transcriber, "_decode_segments", lambda waiting: (passed.append(1.0), decode(waiting)))
     shown = DemoBackend(transcriber, "auto", max_duration_s=60.0)(str(path), 4, 1.0)
-    assert "long.wav: takes 1:10, 1:00 is the limit" in shown.status and len(passed) == 1
+    assert "long.wav: takes 1:10, 1:00" in shown.status and len(passed) == 1
 
 
 def test_a_button_without_a_recording_asks_for_one(ear: DemoBackend) -> None:
-    assert "Record something first, or choose a file." in ear(None, 4, 1.0).status
+    assert "Record something" in ear(None, 4, 1.0).status
 
 
 def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_without_its_corpus_there_is_no_example(
     monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
     assert demo_app.to_try(transcriber, None, tmp_path) is None
     said = capsys.readouterr().out
-    assert "the page has no example, because the corpus is not here" in said and "example=x.wav" in said
+    assert "no example" in said and "example=x.wav" in said
     monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
     assert demo_app.to_try(transcriber, None, tmp_path) is None
 
@@ -170,8 +170,7 @@ def test_without_gradio_it_says_how_to_get_it(
     verb: str, las: Las, trained: Path, environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    answer = las(verb, f"checkpoint={trained / 'run'}", f"port={free_port()}")
-    assert answer.code == 2 and answer.err.rstrip().endswith("pip install 'las-asr[demo]'")
+    las(verb, f"checkpoint={trained / 'run'}", f"port={free_port()}").fails(2, "gradio 'las-asr[demo]'")
     assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
     assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
 
@@ -181,27 +180,25 @@ def test_a_port_that_is_taken_is_named(las: Las) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        answer = las("demo_app", "checkpoint=x", f"port={port}")
-        assert answer.code == 2 and f"port={port}: no page can be served there (Address already in use)" in answer.err
+        las("demo_app", "checkpoint=x", f"port={port}").fails(2, f"port={port}: use):")
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "words"),
     [
-        ("port=0", "port=0 must be from 1 to 65535"),
-        ("port=high", "port='high' should be a whole number"),
-        ("host=192.0.2.1", "host=192.0.2.1 port=7860: no page can be served there"),
+        ("port=0", "port=0 1 65535"),
+        ("port=high", "port='high'"),
+        ("host=192.0.2.1", "host=192.0.2.1 port=7860:"),
         ("bem=3", "bem"),
-        ("max_upload_mb=0", "max_upload_mb=0 must be from 0.001 to 10000"),
-        ("max_duration_s=-1", "max_duration_s=-1 must be from 0.1 to 1e+06"),
-        ("max_upload_mb=lots", "max_upload_mb='lots' should be a number"),
-        ("allow_hosts=[7]", "allow_hosts=[7] should be a list of texts"),
-        ("allow_hosts=http://x.example", "allow_hosts: 'http://x.example' is no host's name"),
+        ("max_upload_mb=0", "max_upload_mb=0 0.001 10000"),
+        ("max_duration_s=-1", "max_duration_s=-1 0.1 1e+06"),
+        ("max_upload_mb=lots", "max_upload_mb='lots'"),
+        ("allow_hosts=[7]", "allow_hosts=[7]"),
+        ("allow_hosts=http://x.example", "allow_hosts: 'http://x.example'"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, says: str) -> None:
-    answer = las("demo_app", "checkpoint=x", given)
-    assert answer.code == 2 and says in answer.err
+def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, words: str) -> None:
+    las("demo_app", "checkpoint=x", given).fails(2, words)
 
 
 def test_the_library_that_is_there_is_told_to_report_nothing(

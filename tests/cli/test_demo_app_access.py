@@ -124,7 +124,7 @@ def test_another_name_is_refused(tmp_path: Path, host: str) -> None:
     page = door(tmp_path, "demo.example.org", "other.example:8443")
     for path, method in (("/", "GET"), ("/theme.css", "HEAD"), ("/gradio_api/queue/join", "POST")):
         answer = page.ask({"host": host}, path, method)
-        assert answer.status == 403 and "is not served as" in answer.body and "allow_hosts=[...]" in answer.body
+        assert answer.status == 403 and "allow_hosts=[...]" in answer.body
     assert page.ask([]).status == 403
     assert page.page.asked == []
 
@@ -158,8 +158,7 @@ def test_further_names_are_allowed_with_a_port_or_for_any(tmp_path: Path) -> Non
 def test_the_page_of_another_site_is_refused(tmp_path: Path, headers: dict[str, str]) -> None:
     page = door(tmp_path)
     for path, method in (("/", "GET"), (demo_app_access.UPLOAD, "POST"), ("/gradio_api/queue/join", "POST")):
-        answer = page.ask(HOST | headers, path, method)
-        assert answer == (403, "las demo_app: requests of other sites' pages are not answered\n")
+        assert page.ask(HOST | headers, path, method).status == 403
     assert page.page.asked == []
 
 
@@ -171,34 +170,20 @@ def test_a_link_from_another_site_may_lead_to_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
+    "request_line",
     [
-        ("GET", "/monitoring"),
-        ("GET", "/monitoring/summary"),
-        ("GET", "/openapi.json"),
-        ("GET", "/docs"),
-        ("GET", "/gradio_api/openapi.json"),
-        ("GET", "/gradio_api/info"),
-        ("GET", "/config"),
-        ("GET", "/gradio_api/proxy=https://evil.example"),
-        ("GET", "/gradio_api/file=https://evil.example/x"),
-        ("GET", "/gradio_api/file={folder}/../secret"),
-        ("GET", "/gradio_api/file=x.wav"),
-        ("GET", "/static/../../secret"),
-        ("POST", "/gradio_api/call/load_example"),
-        ("POST", "/gradio_api/run/load_example"),
-        ("POST", "/gradio_api/component_server"),
-        ("POST", "/"),
-        ("PUT", "/gradio_api/upload"),
-        ("DELETE", "/"),
-        ("OPTIONS", "/"),
-        ("TRACE", "/"),
+        *("GET /monitoring", "GET /monitoring/summary", "GET /openapi.json", "GET /docs", "GET /config"),
+        *("GET /gradio_api/openapi.json", "GET /gradio_api/info", "GET /gradio_api/proxy=https://evil.example"),
+        *("GET /gradio_api/file=https://evil.example/x", "GET /gradio_api/file={folder}/../secret"),
+        *("GET /gradio_api/file=x.wav", "GET /static/../../secret", "POST /gradio_api/call/load_example"),
+        *("POST /gradio_api/run/load_example", "POST /gradio_api/component_server", "POST /"),
+        *("PUT /gradio_api/upload", "DELETE /", "OPTIONS /", "TRACE /"),
     ],
 )
-def test_what_the_page_does_not_need_is_closed(tmp_path: Path, method: str, path: str) -> None:
+def test_what_the_page_does_not_need_is_closed(tmp_path: Path, request_line: str) -> None:
     page = door(tmp_path / "kept")
-    answer = page.ask(HOST, path.format(folder=tmp_path / "kept"), method)
-    assert answer == (404, "las demo_app: there is nothing here\n") and page.page.asked == []
+    method, _, path = request_line.partition(" ")
+    assert page.ask(HOST, path.format(folder=tmp_path / "kept"), method).status == 404 and page.page.asked == []
 
 
 def test_what_the_page_needs_is_open(tmp_path: Path) -> None:
@@ -235,7 +220,7 @@ def test_a_form_names_files_of_the_folder_only(tmp_path: Path) -> None:
 def test_a_request_that_is_too_large_is_cut_off(tmp_path: Path) -> None:
     page = door(tmp_path)
     answer = page.upload(*[CHUNK] * 50)
-    assert answer == (413, "las demo_app: a recording has at most 0.001 MB: see max_upload_mb=...\n")
+    assert answer.status == 413 and "max_upload_mb=..." in answer.body
     assert len(page.page.read) == len(CHUNK)
     assert page.upload(CHUNK, b"x" * LARGEST).status == 200
     # What brings no recording may not have the size of one.
@@ -249,7 +234,7 @@ def test_a_request_that_stalls_or_lasts_is_given_up(tmp_path: Path, monkeypatch:
         with monkeypatch.context() as patch:
             patch.setattr(demo_app_access, name, 0.05)
             answer = page.upload(b"x", STALLED, b"y")
-        assert answer == (408, "las demo_app: the request took too long to arrive\n") and page.guard.arriving_bytes == 0
+        assert answer.status == 408 and page.guard.arriving_bytes == 0
     assert page.upload(b"x").status == 200
 
 

@@ -29,9 +29,8 @@ def write(path: Path, sentences: list[list[str]]) -> Path:
 def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("ngram", *timit(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
     assert answer.code == 0, answer.err
-    assert "the transcripts of timit: 8 sentences, 32 tokens" in answer.out
     assert "│ 2     │       5 │" in answer.out
-    assert "dev: 2 sentences, 10 symbols and ends, perplexity" in answer.out
+    answer.succeeds("timit: 8 32 dev: 10")
     tokens = Phones(phone_set=48)
     scorer = loading.load(corpus / "lm.arpa", tokens)
     assert scorer.score(scorer.start(1)).shape == (1, 1, tokens.size)
@@ -44,11 +43,8 @@ def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Callable[..., Answer
     dev = write(tmp_path / "dev.txt", [["w1", "w2", "unheard"], ["w3"]])
     answer = las("ngram", f"text={text}", f"dev={dev}", "units=words", f"output={tmp_path / 'out' / 'lm.arpa.gz'}")
     assert answer.code == 0, answer.err
-    assert "dev: 2 sentences, 6 symbols and ends, perplexity" in answer.out
-    assert "without the 1 unknown ones" in answer.out
-    assert (
-        "0.500*" in answer.out and "* there are too few n-grams of some count to estimate this discount" in answer.out
-    )
+    answer.succeeds("dev: 6 0.500*")
+    assert "1 unknown" in answer.out
     expected = kneser_ney.estimate(kenlm_cases.text("words"), 3).model
     assert [len(part.words) for part in arpa.read(tmp_path / "out" / "lm.arpa.gz").ngrams] == [
         len(part.words) for part in expected.ngrams
@@ -61,13 +57,12 @@ def test_words_of_a_dictionary_count_as_words_seen_zero_times(tmp_path: Path, la
     arguments = [f"text={text}", f"lexicon={tmp_path / 'words.dic'}", f"output={tmp_path / 'lm'}"]
     answer = las("ngram", *arguments, "units=words", "n=2")
     assert answer.code == 0, answer.err
-    assert "words.dic: 1 of 3 words are not in the text and count as words seen zero times" in answer.out
+    answer.succeeds("words.dic: 1 3")
     model = arpa.read(tmp_path / "lm")
     assert set(model.words) == {"<s>", "</s>", "<unk>", "TO", "BE", "OR", "NOT", "ROMEO"}
     probs = dict(zip(model.words, model.ngrams[0].log10_probs, strict=True))
     assert -10 < probs["ROMEO"] == probs["<unk>"] < probs["OR"]
-    answer = las("ngram", *arguments)
-    assert answer.code == 2 and "words.dic has words: it goes with units=words" in answer.err
+    las("ngram", *arguments).fails(2, "words.dic units=words")
 
 
 def test_results_are_returned(tmp_path: Path) -> None:
@@ -82,11 +77,10 @@ def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Call
     text = write(corpus / "text", [["aa", "iy"], [], ["iy", "aa", "iy"]])
     answer = las("ngram", *timit(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}")
     assert answer.code == 0, answer.err
-    assert f"{text}: 2 sentences, 5 tokens" in answer.out and "dev:" not in answer.out
+    answer.succeeds(f"{text}: 2 5")
+    assert "dev:" not in answer.out
     text = write(corpus / "text", [["aa"], ["aa", "hello"]])
-    answer = las("ngram", *timit(corpus), f"text={text}", f"output={corpus / 'lm.arpa'}")
-    assert answer.code == 3
-    assert "'hello' once (line 2)" in answer.err and "units=words" in answer.err
+    las("ngram", *timit(corpus), f"text={text}", f"output={corpus / 'lm.arpa'}").fails(3, "'hello' 2) units=words")
 
 
 def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable[..., Answer]) -> None:
@@ -97,51 +91,39 @@ def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "words"),
     rest_slow(
         [
-            ([], 2, "output has no value: add output=... to the command"),
-            (["output=x", "n=0"], 2, "n=0 must be at least 1"),
-            (
-                ["output=x", "order=4"],
-                2,
-                "order=4: order= chooses the order of training utterances; for n-grams write n=4",
-            ),
-            (["output=x", "n=two"], 2, "n='two' should be a whole number"),
-            (["output=x", "units=letters"], 2, "units=letters is unknown. Did you mean tokens or words?"),
-            (["output=x", "unit=words"], 2, "there is no key 'unit' in configs/ngram.yaml. Did you mean units"),
-            (["output=x", "units=words", "text=none.txt"], 3, "none.txt: the text cannot be read (No such file"),
-            (["output=x", "units=words", "text=latin1.txt"], 3, "latin1.txt:2: not UTF-8 text"),
-            (["output=x", "units=words", "text=cut.gz"], 3, "cut.gz: the gzip file is damaged"),
-            (["output=x", "units=words", "text=empty.txt"], 3, "empty.txt: there is no sentence"),
-            (["output=x", "units=words", "text=marked.txt"], 3, "sentence 1: <s> stands for itself"),
+            ("", 2, "output=..."),
+            ("output=x n=0", 2, "n=0 1"),
+            ("output=x order=4", 2, "order=4: n=4"),
+            ("output=x n=two", 2, "n='two'"),
+            ("output=x units=letters", 2, "units=letters tokens words"),
+            ("output=x unit=words", 2, "'unit' units"),
+            ("output=x units=words text=none.txt", 3, "none.txt:"),
+            ("output=x units=words text=latin1.txt", 3, "latin1.txt:2: UTF-8"),
+            ("output=x units=words text=cut.gz", 3, "cut.gz: gzip"),
+            ("output=x units=words text=empty.txt", 3, "empty.txt:"),
+            ("output=x units=words text=marked.txt", 3, "1: <s>"),
         ],
         keep=4,
     ),
 )
 def test_errors_are_for_people(
-    arguments: list[str],
-    code: int,
-    says: str,
-    tmp_path: Path,
-    las: Callable[..., Answer],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: str, code: int, words: str, tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1.txt").write_bytes("a\nä\n".encode("latin1"))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a b c\n" * 100)[:-12])
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "marked.txt").write_text("<s> a </s>\n")
-    answer = las("ngram", *arguments)
-    assert (answer.code, "las ngram: " in answer.err) == (code, True)
-    assert says in answer.err
+    las("ngram", *arguments.split()).fails(code, words)
     assert not (tmp_path / "x").exists()
 
 
 def test_a_mark_is_no_letter_and_a_fifo_is_refused(tmp_path: Path, las: Callable[..., Answer]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    answer = las("ngram", "units=words", f"text={tmp_path / 'pipe'}", f"output={tmp_path / 'x.arpa'}")
-    assert answer.code == 3 and "pipe: the text cannot be read (a FIFO, not a regular file)" in answer.err
+    las("ngram", "units=words", f"text={tmp_path / 'pipe'}", f"output={tmp_path / 'x.arpa'}").fails(3, "pipe: FIFO,")
     (tmp_path / "text").write_bytes("one two\none\n".encode("utf-8-sig"))
     assert las("ngram", "units=words", f"text={tmp_path / 'text'}", f"output={tmp_path / 'x.arpa'}").code == 0
     words = arpa.read(tmp_path / "x.arpa").words

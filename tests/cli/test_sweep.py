@@ -54,8 +54,7 @@ def test_other_launchers_train_in_processes_of_their_own(launcher: str, short: l
         importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"{package} is not installed")
-    answer = las("train", "-m", "seed=1,2", *short, f"hydra/launcher={launcher}")
-    assert answer.code == 0, answer
+    las("train", "-m", "seed=1,2", *short, f"hydra/launcher={launcher}").succeeds()
     for seed in (1, 2):
         result = json.loads(Path(f"runs/baseline/timit/seed{seed}/result.json").read_text())
         assert result["seed"] == seed and result["steps"] == 4
@@ -69,20 +68,18 @@ def test_combinations_come_in_the_order_of_hydra() -> None:
 
 
 def test_trainings_that_would_share_a_folder_are_refused(short: list[str], las: Las) -> None:
-    answer = las("train", "-m", *short, "optim.lr=0.1,0.01")
-    assert answer.code == 2 and not Path("runs").exists()
-    assert "two trainings would share runs/baseline/timit/seed1" in answer.err
-    assert "'name=x_${optim.lr}'" in answer.err
+    las("train", "-m", *short, "optim.lr=0.1,0.01").fails(2, "runs/baseline/timit/seed1: 'name=x_${optim.lr}'")
+    assert not Path("runs").exists()
 
 
 def test_mistakes_are_named_before_anything_is_trained(short: list[str], las: Las) -> None:
     for given, says in (
-        (["+experiment=baseline,ln_bth"], "Did you mean ln_both"),
-        (["seed=1,2", "trainer.max_step=3"], "Did you mean trainer.max_steps"),
+        (["+experiment=baseline,ln_bth"], "ln_both"),
+        (["seed=1,2", "trainer.max_step=3"], "trainer.max_steps"),
         (["seed=1,2", "name"], "name"),
     ):
-        answer = las("train", "-m", *short, *given)
-        assert answer.code == 2 and says in answer.err and not Path("runs").exists(), answer
+        las("train", "-m", *short, *given).fails(2, says)
+        assert not Path("runs").exists()
 
 
 def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    with pytest.raises(ConfigError, match=r"needs hydra-submitit-launcher: pip install 'las-asr\[slurm\]'"):
+    with pytest.raises(ConfigError, match=r"hydra-submitit-launcher.*'las-asr\[slurm\]'"):
         sweep.train(["-m", "hydra/launcher=submitit_slurm"])
 
 
@@ -109,7 +106,7 @@ def test_the_next_training_begins_whatever_became_of_the_last(
     answer = las("train", "-m", *short, "seed=1,2")
     assert seeds == [1, 2] and answer.code == 1
     assert "las train: no audio" in answer.err and "ZeroDivisionError: of the program" in answer.err
-    assert "2 of 2 trainings have no result" in answer.err
+    assert "2 of 2" in answer.err
 
 
 def test_a_signal_ends_the_whole_sweep(short: list[str], las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +147,8 @@ def test_a_result_of_another_run_is_not_that_of_a_refused_training(
     table = answer.out.splitlines()[-4:]
     assert [line.partition(": ")[0] for line in table] == list(map(str, folders))
     assert table[0].endswith("at step 5") and table[1].endswith("broken at step 3: not finite")
-    assert table[2].endswith("no result: it holds a run of another configuration")
-    assert table[3].endswith("no result: MemoryError: too large")
-    assert f"2 of 4 trainings have no result, for the reasons above: {folders[2]}, {folders[3]}." in answer.err
+    assert table[2].endswith("another configuration") and table[3].endswith("MemoryError: too large")
+    assert answer.code == 1 and f"{folders[2]}, {folders[3]}." in answer.err
     assert list(sweep.SWEEPS.glob("answers-*")) == []
 
 
@@ -172,14 +168,13 @@ def test_trainings_that_a_launcher_lost_are_named(short: list[str], las: Las, mo
     )
     monkeypatch.setattr(sweep, "say_unreached", lambda config, job: None)
     answer = las("train", "-m", *short, "seed=1,2")
-    lost = "its process ended without an answer (RuntimeError: a worker was killed)"
-    assert answer.code == 1 and answer.out.splitlines()[-1] == f"runs/baseline/timit/seed2: no result: {lost}"
-    assert "1 of 2 trainings have no result" in answer.err
+    answer.fails(1, "1 2 runs/baseline/timit/seed2.")
+    last = answer.out.splitlines()[-1]
+    assert last.startswith("runs/baseline/timit/seed2: no result: ") and "a worker was killed" in last
 
 
 def test_what_hydra_refuses_is_a_mistake_of_the_command(short: list[str], las: Las) -> None:
-    answer = las("train", "-m", *short, "seed=1,2", "hydra.launcher.n_job=2", "hydra/launcher=joblib")
-    assert answer.code == 2 and "n_job" in answer.err and "Traceback" not in answer.err
+    las("train", "-m", *short, "seed=1,2", "hydra.launcher.n_job=2", "hydra/launcher=joblib").fails(2, "n_job")
 
 
 @pytest.mark.slow
@@ -189,7 +184,7 @@ def test_other_launchers_answer_for_their_own_trainings(launcher: str, short: li
     folder = Path("runs/baseline/timit/seed2")
     atomic.write_json(folder / "result.json", {"steps": 9, "splits": {}, "steps_to_converge": 9})
     answer = las("train", "-m", *short, "seed=1,2", f"hydra/launcher={launcher}")
-    assert answer.code == 1 and f"1 of 2 trainings have no result, for the reasons above: {folder}." in answer.err
+    answer.fails(1, f"1 2 {folder}.")
     trained, refused = answer.out.splitlines()[-2:]
     assert trained.startswith("runs/baseline/timit/seed1: dev PER")
-    assert refused.startswith(f"{folder}: no result: {folder}/config.json: missing or damaged")
+    assert refused.startswith(f"{folder}: no result: {folder}/config.json: ")

@@ -56,8 +56,7 @@ def test_one_file_for_all(listen: Las, trained: Path, tmp_path: Path) -> None:
     assert [word.text for word in ctm.read(tmp_path / "x.ctm")] == " ".join(line["text"] for line in lines).split()
     assert listen(given, f"output={tmp_path / 'x.txt'}", "format=jsonl").code == 0
     assert (tmp_path / "x.txt").read_text() == (tmp_path / "x.jsonl").read_text()
-    answer = listen(given, f"output={tmp_path / 'x.srt'}")
-    assert answer.code == 2 and ".srt holds one recording, but 2 were given: set output to a folder" in answer.err
+    listen(given, f"output={tmp_path / 'x.srt'}").fails(2, ".srt 2 folder")
 
 
 def test_a_file_for_each_keeps_folders_apart(listen: Las, tmp_path: Path) -> None:
@@ -93,7 +92,8 @@ def test_standard_input(listen: Las, trained: Path, tmp_path: Path, monkeypatch:
     assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == "stdin"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"no audio")))
     answer = listen("input=-")
-    assert answer.code == 3 and "left out: stdin: not audio" in answer.out and "stdin: not audio" in answer.err
+    answer.fails(3, "stdin:")
+    assert "stdin:" in answer.out
 
 
 def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: Path) -> None:
@@ -114,14 +114,8 @@ def test_bad_recordings_are_named_and_the_others_written(listen: Las, tmp_path: 
     lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [Path(line["id"]).name for line in lines] == ["a.wav", "silence.wav", "z.wav"]
     assert lines[1]["text"] == "" and lines[1]["finished_by"] == "silence" and lines[0]["text"] == lines[2]["text"]
-    assert answer.err.startswith("las transcribe: 5 of 8 recordings could not be transcribed:\n")
-    for reason in (
-        "click.wav: 0.0200 s is shorter than one analysis window",
-        "empty.wav: the file is empty",
-        "nan.wav: 16000 samples are not finite numbers",
-        "slow.wav: its header says 1 Hz, las reads 1,000 to 768,000 Hz",
-        "text.wav: not audio",
-    ):
+    answer.fails(3, "5 8 click.wav: empty.wav: nan.wav: slow.wav: text.wav:")
+    for reason in ("click.wav: 0.0200", "empty.wav: ", "nan.wav: 16000", "slow.wav: ", "text.wav: "):
         assert reason in answer.out and reason in answer.err
     assert listen(f"input=[{good[0]}]").code == 0
 
@@ -138,7 +132,7 @@ def test_what_is_transcribed_is_all_that_is_there(listen: Las, tmp_path: Path) -
     (tmp_path / "piped.wav").write_bytes(piped)
     answer = listen(f"input={tmp_path}", f"output={tmp_path / 'out.jsonl'}")
     assert answer.code == 0 and answer.err == ""
-    assert "5 recordings, 15.5 s of audio in " in answer.out
+    assert "5 recordings, 15.5 s" in answer.out
     durations = {Path(line["id"]).name: line["duration_s"] for line in lines_of(tmp_path / "out.jsonl")}
     assert durations == pytest.approx({"x.mp3": 4, "x.ogg": 4, "x.flac": 4, "x.wav": 2, "piped.wav": 1.5}, abs=0.05)
 
@@ -150,32 +144,27 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_what_cannot_be_read_says_what_can(listen: Las, tmp_path: Path) -> None:
     """An m4a named alone, and a FIFO, which nobody writes into."""
     (tmp_path / "talk.m4a").write_bytes(b"\0\0\0\x20ftypM4A \0\0\0\0M4A mp42isom" + bytes(100))
-    answer = listen(f"input={tmp_path / 'talk.m4a'}")
-    assert answer.code == 3
-    assert "It reads .wav, .flac, .sph, .ogg, .opus, .mp3, .aiff, .aif, .au; convert it: ffmpeg -i" in answer.err
-    answer = listen(f"input={tmp_path}")
-    assert answer.code == 3 and "no audio in this folder (looked for .wav, .flac" in answer.err
-    assert "Convert others: ffmpeg -i FILE FILE.wav" in answer.err
+    endings = ".wav, .flac, .sph, .ogg, .opus, .mp3, .aiff, .aif, .au ffmpeg"
+    listen(f"input={tmp_path / 'talk.m4a'}").fails(3, endings)
+    listen(f"input={tmp_path}").fails(3, ".wav, .flac ffmpeg")
     os.mkfifo(tmp_path / "pipe.wav")
-    answer = listen(f"input={tmp_path / 'pipe.wav'}")
-    assert answer.code == 3 and "pipe.wav: is not a regular file" in answer.err
+    listen(f"input={tmp_path / 'pipe.wav'}").fails(3, "pipe.wav: regular")
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "words"),
     [
-        (["channel=left"], "channel=left is not a channel"),
-        (["format=srd", "output=x"], "format=srd does not exist. Did you mean srt"),
-        (["format=srt"], "format=srt needs output=..., for example output=x.srt or output=folder"),
-        (["batch_size=0"], "batch_size=0 must be at least 1"),
-        (["pieces.longest_s=1.0"], "pieces.longest_s=1.0 must be at least twice"),
-        (["+pieces.longest=1"], "pieces.longest: Segmenter has no such key. Did you mean longest_s"),
-        (["search=gready"], "there is no configs/search/gready.yaml. Did you mean greedy"),
+        ("channel=left", "channel=left"),
+        ("format=srd output=x", "format=srd srt"),
+        ("format=srt", "format=srt output=x.srt output=folder"),
+        ("batch_size=0", "batch_size=0 1"),
+        ("pieces.longest_s=1.0", "pieces.longest_s=1.0"),
+        ("+pieces.longest=1", "pieces.longest: longest_s"),
+        ("search=gready", "gready.yaml. greedy"),
     ],
 )
-def test_settings_are_checked(listen: Las, trained: Path, given: Sequence[str], says: str) -> None:
-    answer = listen(f"input={wav(trained, 'mdab0_sx1')}", *given)
-    assert answer.code == 2 and says in answer.err
+def test_settings_are_checked(listen: Las, trained: Path, given: str, words: str) -> None:
+    listen(f"input={wav(trained, 'mdab0_sx1')}", *given.split()).fails(2, words)
 
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +172,7 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: p
     with transcribe.DecodingProgress(3600.0) as decoding:
         decoding.advance(200.0)
     line = capsys.readouterr().out
-    assert line.startswith("3:20 of 1:00:00 decoded, real-time factor 0.0")
+    assert all(each in line for each in ("3:20", "1:00:00", "factor 0.0"))
 
 
 def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
@@ -200,7 +189,7 @@ def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with transcribe.DecodingProgress(10.0) as decoding:
         decoding.advance(10.0)
         (task,) = decoding.live.tasks
-        assert task.finished and task.description.startswith("0:10 of 0:10 decoded, real-time factor 0.0")
+        assert task.finished and task.description.startswith("0:10 ") and "factor 0.0" in task.description
 
 
 FRAME = RATE // 100
@@ -315,8 +304,7 @@ def test_audio_and_attention_are_let_go_as_soon_as_they_were_heard(
 
     monkeypatch.setattr(transcriber.Transcriber, "decode", decode)
     path = long_recording(tmp_path / "x.wav", 6)
-    answer = listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4")
-    assert answer.code == 0, answer.err
+    listen(f"input={path}", f"output={tmp_path / 'x.jsonl'}", "batch_size=4").succeeds()
     assert len(seen) >= 60 and max(alive) <= 12
     assert len(json.loads((tmp_path / "x.jsonl").read_text())["words"]) > 10
 

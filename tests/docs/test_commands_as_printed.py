@@ -103,12 +103,12 @@ def test_scoring(session: Path, run: Las) -> None:
 
 
 def test_a_corpus_and_this_machine(run: Las) -> None:
-    assert "0 of 16 training utterances cannot be used" in ok(run(README, "las prepare corpus=synthetic_hard", *CORPUS))
+    assert "0 of 16" in ok(run(README, "las prepare corpus=synthetic_hard", *CORPUS))
     ok(run(README, "las check corpus=synthetic_hard", *CORPUS))
-    assert "next:  las train corpus=files corpus.name=synthetic corpus.train=shards/train.jsonl" in ok(
+    assert "corpus=files corpus.name=synthetic corpus.train=shards/train.jsonl" in ok(
         run("docs/data.md", "las pack corpus=synthetic output=shards", *CORPUS)
     )
-    assert "10 utterances and augmentation.json written to listen/synthetic" in ok(run(README, "las listen ", *CORPUS))
+    assert "augmentation.json" in ok(run(README, "las listen ", *CORPUS))
     assert "ready" in ok(run(README, "las doctor"))
     assert "longest batch" in ok(run(README, "las doctor dry_run=true", *TRAINING))
 
@@ -116,12 +116,12 @@ def test_a_corpus_and_this_machine(run: Las) -> None:
 def test_a_learning_rate(session: Path, run: Las) -> None:
     limits = [*CORPUS, "updates=10", "+scale=tiny", "trainer.batch_size=4"]
     out = ok(run(TRAINING_PAGE, "las tune_lr ", *limits))
-    assert "next:  las train +experiment=ln_encoder_only " in out
+    assert "+experiment=ln_encoder_only " in out
     assert (session / "learning_rates/ln_encoder_only_synthetic.png").exists()
 
 
 def test_what_is_made_of_a_run(session: Path, run: Las) -> None:
-    assert "the mean of 2 checkpoints" in ok(run(README, "las average "))
+    assert "2 checkpoints" in ok(run(README, "las average "))
     assert "written and verified" in ok(run(README, "las export ")) and (session / "phones.las").exists()
     assert "numbers" in ok(run(README, "las analyze ", "num_utterances=2"))
 
@@ -130,9 +130,9 @@ def test_language_models(session: Path, run: Las) -> None:
     ok(run(README, "las ngram ", *CORPUS))
     ok(run(README, "las train_lm ", *CORPUS, *TEXT_TRAINING))
     assert "phones.arpa" in ok(run(README, "las perplexity ", *CORPUS))
-    assert "boundaries with known times" in ok(run(README, "las align ", *CORPUS))
+    assert "known times" in ok(run(README, "las align ", *CORPUS))
     imported = ok(run("docs/hybrid.md", "las align corpus=synthetic_hard import=", *CORPUS))
-    assert "frames of 24 utterances written to labels" in imported
+    assert "24 utterances" in imported
     ok(run(README, "las tune ", *PAIR, *SEARCH, "output=tuned.yaml"))
     assert (session / "tuned.yaml").exists()
 
@@ -155,7 +155,7 @@ def test_the_page_in_the_browser_says_what_it_needs(run: Las, monkeypatch: pytes
     assert answer.code == 2 and "pip install 'las-asr[demo]'" in answer.err
 
 
-def test_cards_and_configs(run: Las) -> None:
+def test_options_and_configs(run: Las) -> None:
     assert "\nln_global " in ok(run(README, "las list cell"))
     assert "_target_: las.LNGlobalLSTMCell" in ok(run(README, "las show "))
     assert ok(run(README, "las train +experiment=ln_both --cfg job")).startswith("# @package model.listener\n")
