@@ -1,23 +1,21 @@
 """The interfaces of searches, of tokens, of frames and of words by frames: what they take, what they return."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
-from las.decoding.hybrid.word_spans import WordSpan
 from las.decoding.scorers.base import State
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering, Topology
 from las.nn.acoustic_model import FrameModel, FrameScores
 from las.nn.trainable import Trainable
-from las.runtime.errors import ArgumentError, ConfigError
+from las.runtime.errors import ConfigError
 
 
 @runtime_checkable
@@ -113,6 +111,16 @@ class FrameSearch:
         raise TypeError(f"{type(self).__name__} must define __call__")
 
 
+class WordSpan(NamedTuple):
+    """A word with its first frame and the one after its last."""
+
+    word: str
+    start: int
+    end: int
+    posterior: float
+    """Geometric mean of the posteriors of its states, over its frames."""
+
+
 class WordSearch(FrameSearch, ABC):
     """Base class of searches over frames for the words of a dictionary, for a model of its phones."""
 
@@ -191,24 +199,3 @@ def prepare(
 def tokens_of(search: Search, tokens: Tokenizer) -> Tokenizer:
     """Return the tokens that hypotheses of a prepared search are of: words, or those of the model."""
     return Tokenizer(search.words) if isinstance(search, WordSearch) else tokens
-
-
-class LengthLimit:
-    """The greatest number of tokens of each utterance: `ratio` per encoded state, rounded up, and `max_length`.
-
-    At least one token is always allowed. Raises ArgumentError for a limit that allows none.
-    """
-
-    def __init__(self, ratio: float, max_length: int | None) -> None:
-        if not 0 < ratio < math.inf:
-            raise ArgumentError(f"max_length_ratio={ratio} must be above 0, for example 1.0.")
-        if max_length is not None and max_length < 1:
-            raise ArgumentError(f"max_length={max_length} must be at least 1, or null for no limit of its own.")
-        self.ratio = ratio
-        self.max_length = math.inf if max_length is None else max_length
-
-    def __call__(self, num_states: Tensor) -> list[int]:
-        """The limits of utterances with `num_states` [batch] encoded states."""
-        # Rounded before ceil: in binary, 0.07 * 100 is a little more than 7.
-        lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
-        return [int(max(1, min(length, self.max_length))) for length in lengths]

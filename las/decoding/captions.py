@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from las.data.audio.streaming import MIX
-from las.decoding.transcription import Transcription
-from las.decoding.word_timing import TimedWord
+from las.decoding.transcription import TimedWord, Transcription
 from las.scoring import ctm
 
 LONGEST_TEXT, LONGEST_S = 84, 6.0

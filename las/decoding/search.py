@@ -14,7 +14,7 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 `BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
 (`las.nn.kernels.graphs.replayed`). The expansion of the open hypotheses by one symbol is
 `las.decoding.beam_expansion`, the record of the steps, from which the hypotheses are read at the end,
-`las.decoding.backtrace`; scorers and constraints are one call, `CombinedScorer.score`.
+`las.decoding.beam_expansion`; scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
@@ -28,11 +28,10 @@ from torch import Tensor
 
 from las.config import sizes
 from las.data.tokenizers import Tokenizer
-from las.decoding.backtrace import Backtrace, BeamState, BeamStep
-from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis, LengthLimit
-from las.decoding.beam_expansion import BeamExpansion, expansion_on, first_beams
+from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis
+from las.decoding.beam_expansion import Backtrace, BeamExpansion, BeamState, BeamStep, expansion_on, first_beams
 from las.decoding.scorers import combined
-from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, select_utterances
+from las.decoding.scorers.base import Constraint, Scorer, SearchStep, possible, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.kernels.graphs import replayed
 from las.nn.kernels.graphs.replayed import Replayed
@@ -43,6 +42,27 @@ STEPS_BETWEEN_CHECKS = 8
 
 MAX_UNFINISHED_SHARE = 0.75
 """Finished utterances are dropped from the tensors once at most this share of the batch is unfinished."""
+
+
+class LengthLimit:
+    """The greatest number of tokens of each utterance: `ratio` per encoded state, rounded up, and `max_length`.
+
+    At least one token is always allowed. Raises ArgumentError for a limit that allows none.
+    """
+
+    def __init__(self, ratio: float, max_length: int | None) -> None:
+        if not 0 < ratio < math.inf:
+            raise ArgumentError(f"max_length_ratio={ratio} must be above 0, for example 1.0.")
+        if max_length is not None and max_length < 1:
+            raise ArgumentError(f"max_length={max_length} must be at least 1, or null for no limit of its own.")
+        self.ratio = ratio
+        self.max_length = math.inf if max_length is None else max_length
+
+    def __call__(self, num_states: Tensor) -> list[int]:
+        """The limits of utterances with `num_states` [batch] encoded states."""
+        # Rounded before ceil: in binary, 0.07 * 100 is a little more than 7.
+        lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
+        return [int(max(1, min(length, self.max_length))) for length in lengths]
 
 
 class GreedySearch:
@@ -73,7 +93,7 @@ class GreedySearch:
         def extend(state: SearchState) -> tuple[SearchState, BeamStep]:
             beams, at_limit = state.beams, state.step >= max_tokens
             log_probs, decoder_state = decoder.step(beams.tokens, state.decoder)
-            log_probs = combined.possible(log_probs)
+            log_probs = possible(log_probs)
             beams, parents = expansion.extend(beams, log_probs, log_probs[:, :, decoder.eos], at_limit)
             scores = log_probs.gather(2, beams.tokens.unsqueeze(-1))
             added = BeamStep(beams.tokens, parents, scores.movedim(2, 0))
@@ -208,12 +228,10 @@ class SearchState(NamedTuple):
 
     @classmethod
     def first(cls, decoder: Decoder, num_states: Int[Tensor, " batch"], scorer: Any) -> "SearchState":
-        """The state before the first symbol."""
         step = torch.zeros((), dtype=torch.long, device=num_states.device)
         return cls(step, first_beams(decoder.sos, num_states), decoder.start(), scorer)
 
     def selected(self, rows: Int[Tensor, " selected"]) -> "SearchState":
-        """The state of some of the utterances."""
         return SearchState(self.step, *select_utterances(self[1:], rows))
 
 
@@ -230,7 +248,7 @@ class _Utterances(NamedTuple):
         # 1. Score every symbol that may come next in every beam.
         log_probs, decoder_state = self.decoder.step(state.beams.tokens, state.decoder)
         attention = self.decoder.weights(decoder_state) if isinstance(self.decoder, HasAttention) else None
-        scores, scorer_state = self.scorer.score(state.scorer, SearchStep(combined.possible(log_probs), attention))
+        scores, scorer_state = self.scorer.score(state.scorer, SearchStep(possible(log_probs), attention))
 
         # 2. Replace the beams by their best continuations.
         ending = scores.total[:, :, self.decoder.eos]
@@ -249,12 +267,10 @@ class _Utterances(NamedTuple):
         return Replayed("beam search", follow, capture)
 
     def are_final(self, state: SearchState, nbest: int) -> Bool[Tensor, " batch"]:
-        """Mask of the utterances whose `nbest` list no further step can change."""
         upper_bound = self.scorer.score_upper_bound(state.scorer, self.max_tokens + 1 - state.beams.lengths)
         return self.expansion.is_final(state.beams, nbest, self.max_tokens, upper_bound)
 
     def selected(self, rows: Int[Tensor, " selected"]) -> "_Utterances":
-        """A copy for a subset of the utterances."""
         scorer = self.scorer.select_utterances(rows)
         return _Utterances(self.decoder.select_utterances(rows), scorer, self.max_tokens[rows], self.expansion)
 

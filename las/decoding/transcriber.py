@@ -19,14 +19,13 @@ from las.data.audio import streaming
 from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.data.audio.streaming import Channel, Recording
 from las.data.loader import Batch
-from las.decoding import evaluation, recordings, tuned_search, word_timing
+from las.decoding import evaluation, recordings, transcription, tuned_search
 from las.decoding.base import Hypothesis, WordSearch, prepare, require_search, tokens_of
 from las.decoding.evaluation import Search
-from las.decoding.hybrid import word_segments
+from las.decoding.hybrid import word_times
 from las.decoding.recordings import Audio
 from las.decoding.search import resized
-from las.decoding.transcription import SegmentTranscript, Transcription
-from las.decoding.word_timing import TimedToken, TimedWord
+from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
 from las.hmm import lexicon as hmm_lexicon
 from las.hmm import tying
 from las.hmm.segments import FrameTimes
@@ -240,9 +239,11 @@ class Transcriber:
         num_samples = torch.tensor([len(waveform) for waveform in waveforms])
         inputs, num_states = self.model.search_inputs(pad_sequence(list(waveforms), True).to(device), num_samples)
         if isinstance(self.search, WordSearch):
-            features, durations_s = self.model.features, [len(each) / self.sample_rate for each in waveforms]
-            times = FrameTimes.of(features)
-            return word_segments.transcripts(self.search, inputs, num_states, times, starts_s, durations_s)
+            heads = [hypotheses[0] for hypotheses in self.search(inputs, num_states)]
+            spans = self.search.times(inputs, num_states, [each.tokens for each in heads])
+            durations_s = [len(each) / self.sample_rate for each in waveforms]
+            times = FrameTimes.of(self.model.features)
+            return word_times.transcripts(heads, spans, num_states, times, starts_s, durations_s)
         model = self.attention_model
         nbest_lists, names = self.search(inputs, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
         evaluation.require_numbers(inputs, num_states, names, nbest_lists)
@@ -264,12 +265,12 @@ class Transcriber:
     def _transcript(
         self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
     ) -> SegmentTranscript:
-        times = word_timing.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
+        times = transcription.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
         timed = tuple(
             TimedToken(self.tokens.symbols[token], begin, end, confidence)
             for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
         )
-        words = tuple(word_timing.of_tokens(timed, best.tokens, self.tokens))
+        words = tuple(transcription.of_tokens(timed, best.tokens, self.tokens))
         return SegmentTranscript(timed, words, best.score, best.finished_by, weights.half())
 
 
@@ -290,7 +291,7 @@ class _File:
         if transcript is None:
             return
         self.transcripts.append(self.keep(transcript))
-        self.words = word_timing.stitch(
+        self.words = transcription.stitch(
             self.words, transcript.words, piece.core_start_s, piece.core_start_s - piece.start_s
         )
 

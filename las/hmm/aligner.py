@@ -288,7 +288,6 @@ def labelled_examples(
 
 
 def _rows(utterance: Utterance, features: Features) -> Float[Tensor, "frames size"]:
-    """The features of an utterance."""
     waveform = read(utterance, features.sample_rate).unsqueeze(0)
     rows, _ = features(waveform, torch.tensor([waveform.shape[1]]))
     return rows[0]

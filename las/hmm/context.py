@@ -26,7 +26,6 @@ class Units(NamedTuple):
 
     @classmethod
     def of_phones(cls, topology: Topology) -> "Units":
-        """A unit for each phone, in their order."""
         count = len(topology.phones)
         return cls(np.arange(count), np.arange(NUM_STATES * count).reshape(count, NUM_STATES))
 
@@ -117,13 +116,11 @@ class _Places(NamedTuple):
         return (state * self.num_phones + phone) * self.num_classes + left
 
     def split(self, keys: Integers) -> tuple[Integers, Integers, Integers]:
-        """State, phone and class of the left neighbour."""
         rest, left = np.divmod(keys, self.num_classes)
         return *np.divmod(rest, self.num_phones), left
 
 
 def _contexts(states: StateNumbering) -> _Contexts:
-    """The units of all triphones of phones and the edge."""
     phones = states.topology.phones
     outside = states.neighbour(None)
     assert outside is not None, "states of phones alone have no contexts"

@@ -100,7 +100,6 @@ class Question(NamedTuple):
     phones: frozenset[str]
 
     def answer(self, left: str, right: str) -> bool:
-        """Answer for the neighbours of a phone."""
         return (left if self.side == "left" else right) in self.phones
 
 

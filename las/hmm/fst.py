@@ -215,7 +215,6 @@ class Grammar:
         return [target]
 
     def _arc(self, state: int, label: int) -> int:
-        """The arc of a word, -1 for none."""
         key = state * (len(self.words) + 1) + label
         place = int(np.searchsorted(self._index.keys, key))
         found = place < len(self._index.keys) and self._index.keys[place] == key

@@ -51,7 +51,6 @@ class Statistics(NamedTuple):
         return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in (like.shape[:2], like.shape, like.shape)))
 
     def add(self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "frames"], mixtures: "Mixtures") -> None:
-        """Add frames whose states are known."""
         order = pdfs.argsort(stable=True)
         present, counts = pdfs.unique(return_counts=True)
         for pdf, own in zip(present.tolist(), frames[order].split(counts.tolist()), strict=True):
@@ -92,7 +91,6 @@ class Mixtures:
 
     @property
     def num_components(self) -> int:
-        """Components of all pdfs together."""
         return int((self.weights > 0).sum())
 
     def log_likelihoods(self, frames: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch pdfs"]:
@@ -175,7 +173,6 @@ class Schedule(NamedTuple):
 
     @property
     def realignments(self) -> int:
-        """Realignments in all."""
         return self.first + self.doublings * self.after_each
 
 
@@ -288,7 +285,6 @@ class GaussianModel(FrameModel):
         return Mixtures(self.weights, self.means, self.variances, self.variances.amin(dim=(0, 1)))
 
     def explain(self) -> str:
-        """A line for the log of a run: the number of Gaussians and of states."""
         return f"{self.mixtures.num_components:,} Gaussians of {self.num_pdfs:,} states"
 
     def num_targets(self, batch: TrainingBatch) -> NoReturn:
@@ -298,7 +294,6 @@ class GaussianModel(FrameModel):
         )
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> NoReturn:
-        """Raise ConfigError, as `num_targets`."""
         self.num_targets(batch)
 
     @torch.no_grad()

@@ -136,7 +136,6 @@ class _Builder:
 def _packed(
     pdfs: list[int], rows: list[list[Arc]], exits: Sequence[Arc], segments: list[PhoneSegment]
 ) -> AlignmentGraph:
-    """The arcs into each state as arrays."""
     num_states, width = len(pdfs), max(map(len, rows))
     sources = np.zeros((num_states, width), np.int64)
     scores = np.full((num_states, width), -np.inf, np.float32)

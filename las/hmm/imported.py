@@ -10,7 +10,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def of_times(path: Path, topology: Topology, times: FrameTimes) -> ImportedLabel
     def make(name: str, utterance: Utterance, num_frames: int, where: str) -> Labels:
         intervals = found[name]
         if topology.silences:
-            intervals = covering(intervals, utterance.duration_s, topology.silences[0])
+            intervals = textgrid.covering(intervals, utterance.duration_s, topology.silences[0])
         return labels.of_times(intervals, num_frames, topology, times, where)
 
     return ImportedLabels(path, found.keys(), LabelKind.of(topology, times), make)
@@ -168,13 +168,6 @@ def mapped(given: Labels, mapping: Mapping[int, int], where: str) -> Labels:
     return np.array([mapping[pdf] for pdf in given.tolist()], np.int16)
 
 
-def covering(intervals: Sequence[Interval], duration_s: float, silence: str) -> list[Interval]:
-    """Intervals with silence in the gaps between them, before and after them."""
-    starts, ends = [0.0, *(each.end_s for each in intervals)], [*(each.start_s for each in intervals), duration_s]
-    gaps = [Interval(start, end, silence) for start, end in zip(starts, ends, strict=True) if end > start]
-    return _ordered([*intervals, *gaps])
-
-
 def _ctm(path: Path) -> dict[str, list[Interval]]:
     found: dict[str, list[Interval]] = {}
     for mark in ctm.read(path):
@@ -182,11 +175,7 @@ def _ctm(path: Path) -> dict[str, list[Interval]]:
             raise DataError(f"{path}: {mark.file}: alternatives ({mark.text}) are no alignment")
         end_s = round(mark.start_s + mark.duration_s, 6)
         found.setdefault(mark.file, []).append(Interval(mark.start_s, end_s, mark.text))
-    return {name: _ordered(intervals) for name, intervals in found.items()}
-
-
-def _ordered(intervals: Sequence[Interval]) -> list[Interval]:
-    return sorted(intervals, key=lambda each: each.start_s)
+    return {name: sorted(intervals, key=lambda each: each.start_s) for name, intervals in found.items()}
 
 
 def _textgrids(folder: Path) -> dict[str, list[Interval]]:

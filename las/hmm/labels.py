@@ -39,7 +39,6 @@ class LabelKind(NamedTuple):
 
     @classmethod
     def of(cls, topology: StateNumbering, times: FrameTimes) -> "LabelKind":
-        """The kind of labels of a numbering of states and frames."""
         return cls(topology.content_hash, topology.num_pdfs, times.shift_s)
 
     @classmethod
@@ -92,11 +91,9 @@ class FrameLabels:
         return self._labels[start:end]
 
     def targets(self, utterance: Utterance) -> Labels:
-        """Labels of an utterance as targets of a training (`las.data.loader.Targets`)."""
         return self.of(utterance.id)
 
     def counts(self) -> NDArray[np.int64]:
-        """Number of frames of each pdf."""
         return np.bincount(self._labels[self._labels != NO_LABEL], minlength=self.kind.num_pdfs)
 
 

@@ -6,7 +6,6 @@ Kaldi's lexiconp.txt the second column of every line is the probability of the p
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +15,6 @@ from las.runtime.errors import DataError, nearest, suggest
 from las.storage import text_files
 
 SILENCE = "SIL"
-_VARIANT = re.compile(r"(?<=.)\(\d+\)$")
-_COMMENT = ";;;"
 _NUM_SHOWN = 20
 
 
@@ -125,18 +122,14 @@ def read(path: str | Path, silence: str = SILENCE) -> Lexicon:
     and a pronunciation that the word has already; and for a file without words.
     """
     path = Path(path)
-    lines = [
-        (number, line.partition(" #")[0].split())
-        for number, line in text_files.lines(path)
-        if not line.startswith(_COMMENT)
-    ]
-    with_probabilities = bool(lines) and all(len(fields) > 2 and _is_number(fields[1]) for _, fields in lines)
+    lines = list(text_files.words(path))
+    with_probabilities = bool(lines) and all(len(own) > 1 and _is_number(own[0]) for _, _, own in lines)
     entries: dict[str, list[Pronunciation]] = {}
-    for number, fields in lines:
-        word, where = _VARIANT.sub("", fields[0]), f"{path}:{number}"
-        variant = Pronunciation(tuple(fields[1:]))
+    for number, word, columns in lines:
+        where = f"{path}:{number}"
+        variant = Pronunciation(tuple(columns))
         if with_probabilities:
-            variant = Pronunciation(tuple(fields[2:]), _probability(fields[1], where))
+            variant = Pronunciation(tuple(columns[1:]), _probability(columns[0], where))
         if not variant.phones:
             raise DataError(f"{where}: {word} has no phones. A line is a word and its phones: READ R IY D")
         known = entries.setdefault(word, [])

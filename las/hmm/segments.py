@@ -23,11 +23,9 @@ class FrameTimes(NamedTuple):
 
     @classmethod
     def of(cls, features: Features) -> "FrameTimes":
-        """The windows of features."""
         return cls(features.frame_shift / features.sample_rate, features.frame_length / features.sample_rate)
 
     def centre_s(self, frame: int) -> float:
-        """Time of the centre of a frame, in seconds."""
         return frame * self.shift_s + 0.5 * self.length_s
 
     def boundary_s(self, frame: int, num_frames: int, duration_s: float) -> float:

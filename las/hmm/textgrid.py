@@ -33,16 +33,16 @@ def text(tiers: Mapping[str, Sequence[Interval]], duration_s: float) -> str:
         "item []:",
     ]
     for number, (name, intervals) in enumerate(tiers.items(), start=1):
-        covering = _covering(intervals, duration_s)
+        covered = covering(intervals, duration_s)
         lines += [
             f"    item [{number}]:",
             '        class = "IntervalTier"',
             f'        name = "{_quoted(name)}"',
             "        xmin = 0",
             f"        xmax = {duration_s:.6f}",
-            f"        intervals: size = {len(covering)}",
+            f"        intervals: size = {len(covered)}",
         ]
-        for place, interval in enumerate(covering, start=1):
+        for place, interval in enumerate(covered, start=1):
             lines += [
                 f"        intervals [{place}]:",
                 f"            xmin = {interval.start_s:.6f}",
@@ -87,17 +87,11 @@ def _interval(start: str, end: str, said: str) -> Interval:
     return Interval(start_s, end_s, said)
 
 
-def _covering(intervals: Sequence[Interval], duration_s: float) -> list[Interval]:
-    """Intervals with empty ones in the gaps between them."""
-    covering, end_s = [], 0.0
-    for interval in intervals:
-        if interval.start_s > end_s:
-            covering.append(Interval(end_s, interval.start_s, ""))
-        covering.append(interval)
-        end_s = interval.end_s
-    if end_s < duration_s or not covering:
-        covering.append(Interval(end_s, duration_s, ""))
-    return covering
+def covering(intervals: Sequence[Interval], duration_s: float, symbol: str = "") -> list[Interval]:
+    """Intervals in their order, with others of a symbol in the gaps between them, before and after them."""
+    starts, ends = [0.0, *(each.end_s for each in intervals)], [*(each.start_s for each in intervals), duration_s]
+    gaps = [Interval(start, end, symbol) for start, end in zip(starts, ends, strict=True) if end > start]
+    return sorted([*intervals, *gaps], key=lambda each: each.start_s)
 
 
 def _quoted(said: str) -> str:

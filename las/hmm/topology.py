@@ -106,21 +106,17 @@ class Topology:
 
     @classmethod
     def of_lexicon(cls, lexicon: Lexicon) -> "Topology":
-        """The topology of the phones of a lexicon, with its silence."""
         return cls(lexicon.phones, [] if lexicon.silence is None else [lexicon.silence])
 
     @property
     def topology(self) -> "Topology":
-        """The numbering itself."""
         return self
 
     @property
     def num_pdfs(self) -> int:
-        """Number of distributions: three for each phone."""
         return NUM_STATES * len(self.phones)
 
     def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
         phones, states = np.divmod(np.arange(self.num_pdfs), NUM_STATES)
         return phones, states
 
@@ -130,7 +126,6 @@ class Topology:
         return tuple(range(first, first + NUM_STATES))
 
     def in_context(self, triphone: Triphone, where: str = "topology") -> tuple[int, ...]:
-        """The pdfs of the states of a phone, whatever its neighbours."""
         return self.pdfs(triphone.phone, where)
 
     def neighbour(self, phone: str | None) -> str | None:
@@ -138,7 +133,6 @@ class Topology:
         return None
 
     def costs(self, phone: str) -> TransitionCosts:
-        """Transition costs of a phone."""
         return self.pause if phone in self.silences else self.speech
 
     def name(self, pdf: int) -> str:

@@ -21,7 +21,7 @@ from las.storage import atomic, bounded
 
 FORMAT = 1
 TYING = "tying.json"
-"""Its file beside labels of its states."""
+"""Name of the tying file, stored next to the labels."""
 
 
 class TiedStates:
@@ -45,7 +45,6 @@ class TiedStates:
 
     @property
     def num_pdfs(self) -> int:
-        """Number of distributions: one for each leaf."""
         return len(self._leaves)
 
     def in_context(self, triphone: Triphone, where: str = "tying") -> tuple[int, ...]:
@@ -60,7 +59,6 @@ class TiedStates:
         return tuple(decision_tree.leaf(tree, left, right) for tree in self.trees[triphone.phone])
 
     def costs(self, phone: str) -> TransitionCosts:
-        """Transition costs of a phone."""
         return self.topology.costs(phone)
 
     def neighbour(self, phone: str | None) -> str | None:
@@ -73,7 +71,6 @@ class TiedStates:
         return f"{self.topology.phones[phone]}.{state}.{number}"
 
     def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
         phones, states, _ = np.array(self._leaves).T
         return phones, states
 
@@ -97,7 +94,6 @@ class TiedStates:
         }
 
     def write(self, path: str | Path) -> None:
-        """Write the tying as JSON."""
         atomic.write_json(Path(path), self.state())
 
 

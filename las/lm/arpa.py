@@ -58,12 +58,10 @@ class Model:
 
     @property
     def order(self) -> int:
-        """The number of words of the longest n-grams."""
         return len(self.ngrams)
 
     @property
     def log10_end(self) -> float:
-        """The log10 unigram probability of `</s>`."""
         return float(self.ngrams[0].log10_probs[self.words.index(END)])
 
 
@@ -143,7 +141,6 @@ class _Reader:
         self.keys: list[NDArray[np.int64]] = []
 
     def model(self) -> Model:
-        """Parse the whole file."""
         counts = self.counts()
         ngrams = tuple(self.part(size, count, len(counts)) for size, count in enumerate(counts, start=1))
         if self.line != b"\\end\\":
@@ -163,7 +160,6 @@ class _Reader:
         raise DataError(f"{self.path}:{self.number if number is None else number}: {reason}")
 
     def shown(self) -> str:
-        """The current line for an error message."""
         text = self.line.decode("utf-8", "backslashreplace")
         return repr(text if len(text) <= 80 else f"{text[:80]}...")
 
@@ -225,7 +221,6 @@ class _Reader:
         rows.numbers.append(self.number)
 
     def add(self, word: bytes) -> None:
-        """Add a word to the model."""
         if word in self.ids:
             self.fail(f"the word {word.decode()!r} is there twice")
         self.ids[word] = len(self.words)

@@ -60,24 +60,20 @@ class KenLM:
 
     @property
     def log10_end(self) -> float:
-        """The log10 unigram probability of the end of a sentence."""
         state = self._make_state()
         self._model.NullContextWrite(state)
         return self._model.BaseScore(state, END, self._make_state())
 
     def start(self, batch: int, device: torch.device | str = "cpu") -> Int[Tensor, "batch 1"]:
-        """The state at the start of each of `batch` sentences."""
         state = self._make_state()
         self._model.BeginSentenceWrite(state)
         return torch.full((batch, 1), self._number(state), device=device)
 
     def score(self, state: Int[Tensor, "batch beam"]) -> Float[Tensor, "batch beam symbols"]:
-        """Log-probabilities of every next symbol."""
         rows = torch.stack([self._row(number) for number in state.flatten().tolist()])
         return rows.view(*state.shape, -1).to(state.device)
 
     def advance(self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]) -> Int[Tensor, "batch beam"]:
-        """The state after one more symbol."""
         numbers = []
         for number, token in zip(state.flatten().tolist(), tokens.flatten().tolist(), strict=True):
             after = self._make_state()

@@ -134,7 +134,6 @@ def _count(text: Integers, positions: Integers, num_words: int, order: int) -> I
 
 
 def _adjust(counted: list[_Counted]) -> list[Integers]:
-    """The adjusted counts of each order."""
     adjusted = []
     for here, longer in pairwise(counted):
         before = np.bincount(longer.suffixes, minlength=len(here.words))

@@ -34,7 +34,7 @@ def load(path: str | Path, tokens: Tokenizer, strict: bool = False) -> NGram | K
     if not is_binary:
         return ngram.of_tokens(arpa.read(path), tokens)
     scorer = KenLM(path, vocabulary.words_of(tokens))
-    vocabulary.check(scorer, tokens)
+    vocabulary.check(scorer.words, scorer.log10_end, scorer.name, tokens)
     return scorer
 
 

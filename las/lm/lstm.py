@@ -6,7 +6,6 @@ A sentence begins and ends with the boundary, id 0. As a scorer for search it ha
 """
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -111,12 +110,10 @@ class LSTMLanguageModel(Trainable):
 
     @torch.no_grad()
     def score(self, state: NeuralState) -> Float[Tensor, "batch beam symbols"]:
-        """Log-probabilities (natural) of every next symbol."""
         return torch.log_softmax(self.output(state.layers[-1].hidden), dim=-1)
 
     @torch.no_grad()
     def advance(self, state: NeuralState, tokens: Int[Tensor, "batch beam"]) -> NeuralState:
-        """The state after one more symbol."""
         rows, layers = self.embedding(tokens), []
         for cell, before in zip(self._cells, state.layers, strict=True):
             layers.append(cell.step(cell.input_gates(rows), before))
@@ -126,16 +123,7 @@ class LSTMLanguageModel(Trainable):
     def follow(
         self, state: NeuralState, tokens: Int[Tensor, "batch beam"]
     ) -> tuple[Float[Tensor, "batch beam"], NeuralState]:
-        """The log-probabilities of given tokens, and the state after them."""
         return self.score(state).gather(-1, tokens.unsqueeze(-1)).squeeze(-1), self.advance(state, tokens)
-
-
-class _Vocabulary(NamedTuple):
-    """The attributes of a language model that `vocabulary.check` reads."""
-
-    words: Sequence[str]
-    name: str
-    log10_end: float
 
 
 @torch.no_grad()
@@ -146,7 +134,7 @@ def of_tokens(model: LSTMLanguageModel, own: Tokenizer, tokens: Tokenizer, name:
     """
     model.eval()
     words, log10_end = vocabulary.words_of(own), float(model.score(model.start(1))[0, 0, 0]) / math.log(10)
-    vocabulary.check(_Vocabulary(words, name, log10_end), tokens)
+    vocabulary.check(words, log10_end, name, tokens)
     order = torch.tensor([words.index(word) for word in vocabulary.words_of(tokens)])
     for parameter in (model.embedding.weight, model.output.weight, model.output.bias):
         parameter.copy_(parameter[order])

@@ -1,7 +1,6 @@
 """Check that a language model and a tokenizer have the same symbols."""
 
 from collections.abc import Collection
-from typing import Protocol, runtime_checkable
 
 from las.data.tokenizers import BOUNDARY, Tokenizer
 from las.lm.arpa import END, START, UNKNOWN
@@ -12,20 +11,6 @@ SPACE = "<space>"
 
 NEVER = -90.0
 """log10 probabilities below this stand for zero; SRILM writes -99."""
-
-
-@runtime_checkable
-class Vocabulary(Protocol):
-    """The attributes of a language model that `check` reads: words, name, and log10 probability of the end."""
-
-    @property
-    def words(self) -> Collection[str]: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def log10_end(self) -> float: ...
 
 
 def written(symbol: str) -> str:
@@ -44,26 +29,27 @@ def words_of(tokens: Tokenizer) -> tuple[str, ...]:
     return tuple(END if symbol == BOUNDARY else written(symbol) for symbol in tokens.symbols)
 
 
-def check(lm: Vocabulary, tokens: Tokenizer) -> None:
+def check(words: Collection[str], log10_end: float, name: str, tokens: Tokenizer) -> None:
     """Raise DataError unless a language model predicts the symbols of the tokens, all of them and no others.
 
-    The message names the symbols. `<s>` and `<unk>` may be there, as a recogniser never predicts them; `</s>` is
-    token 0, and must have a probability that lets sentences end.
+    `words` are those of the model, `log10_end` is its log10 probability of the end, `name` stands in the message, which
+    names the symbols. `<s>` and `<unk>` may be there, as a recogniser never predicts them; `</s>` is token 0, and must
+    have a probability that lets sentences end.
     """
-    expected, words = set(words_of(tokens)), set(lm.words) - {START, UNKNOWN}
+    expected, known = set(words_of(tokens)), set(words) - {START, UNKNOWN}
     parts = []
-    if missing := expected - words:
+    if missing := expected - known:
         parts.append(f"lacks {len(missing)} of the {len(expected)} symbols of the tokens: {_listed(missing)}")
-    if extra := words - expected:
+    if extra := known - expected:
         parts.append(f"has {len(extra)} words that the tokens lack: {_listed(extra)}")
     if parts:
         raise DataError(
-            f"{lm.name}: the language model {', and '.join(parts)}. Estimate one of the same tokens: "
+            f"{name}: the language model {', and '.join(parts)}. Estimate one of the same tokens: "
             "las ngram corpus=... text=... output=..."
         )
-    if lm.log10_end < NEVER:
+    if log10_end < NEVER:
         raise DataError(
-            f"{lm.name}: the language model never ends a sentence (log10 probability of {END}: {lm.log10_end:g}), so "
+            f"{name}: the language model never ends a sentence (log10 probability of {END}: {log10_end:g}), so "
             "that no hypothesis could. Estimate one from text with sentence ends: las ngram corpus=... output=..."
         )
 

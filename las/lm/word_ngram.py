@@ -24,8 +24,8 @@ from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
 from las.lm import arpa, lexicon
+from las.lm.lexicon import NO_WORD, PrefixTree
 from las.lm.ngram import NGram, RangeSums
-from las.lm.prefix_tree import NO_WORD, PrefixTree
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2
 """Symbols of the n-gram model: the end, an unknown word, and the first of the words in the order of the tree."""
@@ -81,7 +81,6 @@ class WordNGram:
 
     @property
     def start(self) -> int:
-        """The state before the first token."""
         return self.lm.start_state * self.tree.num_nodes
 
     def expand(

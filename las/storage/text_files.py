@@ -24,6 +24,7 @@ _MARKS = (  # UTF-32 before UTF-16, whose little-endian mark begins that of UTF-
 )
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"\d{1,18}", re.ASCII)
+_VARIANT = re.compile(r"(?<=.)\(\d+\)$")
 
 
 def read(path: Path, limit: int = bounded.LINES) -> str:
@@ -71,6 +72,18 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(read(path).split("\n"), start=1):
         if stripped := line.strip(" \t\r\f\v"):
             yield number, stripped
+
+
+def words(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Read the lines of a list of words or a pronouncing dictionary: their numbers, words and other columns.
+
+    A line that begins with `;;;` is a comment, and so is what follows a ` #`. The number of a pronunciation, `READ(2)`,
+    is no part of its word. Raises DataError as `read` does.
+    """
+    for number, line in lines(path):
+        if not line.startswith(";;;"):
+            word, *others = line.partition(" #")[0].split()
+            yield number, _VARIANT.sub("", word), others
 
 
 def number(text: str) -> float:

@@ -24,8 +24,7 @@ from las.cli import transcribe
 from las.data.audio import files, segmentation, streaming
 from las.decoding import transcriber
 from las.decoding.search import GreedySearch
-from las.decoding.transcription import SegmentTranscript
-from las.decoding.word_timing import TimedToken, TimedWord
+from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord
 from las.runtime import progress
 from las.scoring import ctm, error_rates
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 from kernel_cases import compiles
 
-from las.decoding.beam_expansion import BeamExpansion, BeamState, CompiledBeamExpansion, expansion_on, first_beams
+from las.decoding.beam_expansion import BeamExpansion, BeamState, CompiledBeamExpansion, expansion_on
 
 EOS = 2
-KINDS = [BeamExpansion, pytest.param(CompiledBeamExpansion, marks=compiles)]
 
 
 def drawn(batch: int, beams: int, vocab: int, dtype: torch.dtype, seed: int) -> tuple[BeamState, torch.Tensor]:
@@ -47,28 +46,6 @@ def test_the_compiled_expansion_is_equal(
         assert torch.equal(found_parents, parents)
         for name, one in found._asdict().items():
             torch.testing.assert_close(one, getattr(expected, name), atol=0, rtol=1e-14)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ties_go_to_the_lower_beam_and_symbol(kind: type[BeamExpansion]) -> None:
-    state = first_beams(EOS, torch.tensor([1]))
-    beams, parents = kind(EOS, 3, 1.0).extend(state, torch.zeros(1, 1, 5), torch.zeros(1, 1), torch.tensor([[False]]))
-    assert beams.tokens.tolist() == [[0, 1, 2]]
-    beams, parents = kind(EOS, 4, 0.0).extend(beams, torch.zeros(1, 3, 5), torch.zeros(1, 3), torch.tensor([[False]]))
-    assert parents.tolist() == [[0, 0, 0, 0]] and beams.tokens.tolist() == [[0, 1, 2, 3]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_at_the_limit_only_the_end_follows_and_finished_beams_stay(kind: type[BeamExpansion]) -> None:
-    scores = torch.tensor([[-1.0, -2.0]], dtype=torch.float64)
-    finished = torch.tensor([[True, False]])
-    state = BeamState(torch.tensor([[EOS, 1]]), scores, scores, torch.tensor([[3, 3]]), finished)
-    beams, parents = kind(EOS, 2, 0.0).extend(
-        state, torch.zeros(1, 2, 4), torch.full((1, 2), -5.0), torch.tensor([[True]])
-    )
-    assert parents.tolist() == [[0, 1]] and beams.tokens.tolist() == [[EOS, EOS]]
-    assert beams.scores.tolist() == [[-1.0, -7.0]] and beams.lengths.tolist() == [[3, 4]]
-    assert beams.finished.all()
 
 
 @compiles

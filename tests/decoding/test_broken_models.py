@@ -41,9 +41,9 @@ def test_every_verb_refuses_a_model_of_nan(broken: Path, trained: Path, las: Las
         ["average", f"run={broken}", "last=2"],
     ):
         answer = las(*command)
-        assert answer.code == 4 and "not a number (NaN), the first one is speller.output.bias" in answer.err, answer
+        assert answer.code == 4 and "NaN" in answer.err and "speller.output.bias" in answer.err, answer
         assert "1 of " in answer.err and str(broken / "checkpoints") in answer.err
-    with pytest.raises(NumericalError, match="nothing can be recognised with it"):
+    with pytest.raises(NumericalError, match=r"speller\.output\.bias"):
         package.load(str(broken))
     assert not exported.exists() and not list(broken.glob("average*")) and not list((broken / "decoded").glob("*"))
 
@@ -55,7 +55,7 @@ def test_scores_that_are_not_numbers_are_no_empty_text(search: str, value: float
     with torch.no_grad():
         for parameter in transcriber.model.speller.parameters():
             parameter.fill_(value)
-    with pytest.raises(NumericalError, match=r"the audio at 0\.0 s: the model's scores are not numbers"):
+    with pytest.raises(NumericalError, match=r"at 0\.0 s: .* \(NaN\)"):
         transcriber.transcribe(wav(trained, "mdab0_sx1"))
 
 

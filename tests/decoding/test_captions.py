@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.decoding import captions
-from las.decoding.transcription import SegmentTranscript, Transcription
-from las.decoding.word_timing import TimedToken, TimedWord
+from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
 from las.scoring import ctm
 
 

@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 from table_decoders import MarkovDecoder, Past, PrefixDecoder, enumerate_all, num_sequences, teacher_forced
-from tiers import rest_slow
 
 from las.decoding.base import CanDropUtterances, Hypothesis
 from las.decoding.scorers.base import reorder
@@ -37,20 +36,6 @@ def test_a_beam_as_wide_as_the_space_ranks_all_of_it(vocab, limit, eos, exponent
         expected = enumerate_all(decoder, vocab, limit, exponent)
         assert [h.tokens for h in found] == [tokens for tokens, _ in expected]
         assert [h.normalised_score for h in found] == pytest.approx([score for _, score in expected], rel=1e-12)
-
-
-@pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_markov_chains_of_several_lengths_in_one_batch_equal_enumeration(exponent):
-    vocab, limits = 3, [1, 2, 3, 4, 5]
-    for seed in range(10):
-        generator = torch.Generator().manual_seed(seed)
-        table = torch.randn(len(limits), vocab, vocab, generator=generator).log_softmax(-1)
-        search = BeamSearch(size=num_sequences(vocab, max(limits)), length_normalisation=exponent)
-        found = search(MarkovDecoder(table, eos=1), torch.tensor(limits))
-        for index, limit in enumerate(limits):
-            best, score = enumerate_all(MarkovDecoder(table[index : index + 1], 1), vocab, limit, exponent)[0]
-            assert found[index][0].tokens == best
-            assert found[index][0].normalised_score == pytest.approx(score, rel=1e-12)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0])
@@ -104,16 +89,6 @@ def test_an_utterance_does_not_depend_on_its_batch(search):
         assert alone == together[index]
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
-def test_stopping_early_does_not_change_the_n_best_list(exponent):
-    decoder = PrefixDecoder.random(23, 100, 5)
-    num_states = torch.full((100,), 12)
-    everything = BeamSearch(size=6, nbest=6, length_normalisation=exponent)(decoder, num_states)
-    for nbest in (1, 3):
-        first = BeamSearch(size=6, nbest=nbest, length_normalisation=exponent)(decoder, num_states)
-        assert first == [hypotheses[:nbest] for hypotheses in everything]
-
-
 def test_a_search_stops_when_every_utterance_is_finished():
     class Counting(MarkovDecoder):
         steps = 0
@@ -131,14 +106,6 @@ def test_a_search_stops_when_every_utterance_is_finished():
             found = search(decoder, torch.tensor(num_states))
             assert [hypotheses[0].tokens for hypotheses in found] == [[]] * len(num_states)
             assert decoder.steps < 5
-
-
-def test_a_wider_beam_finds_what_greedy_misses():
-    # Symbol 1 looks best first (0.6) but is followed by near certain ruin; 2 is followed by the end.
-    table = torch.tensor([[1e-9, 0.6, 0.4], [0.01, 0.5, 0.49], [1.0, 1e-9, 1e-9]]).log().unsqueeze(0)
-    decoder = MarkovDecoder(table, eos=0)
-    assert GreedySearch()(decoder, torch.tensor([3]))[0][0].tokens == [1, 1, 1]
-    assert BeamSearch(size=3, length_normalisation=0.0)(decoder, torch.tensor([3]))[0][0].tokens == [2]
 
 
 def test_the_length_limit_forces_the_end_and_charges_for_it():
@@ -204,28 +171,6 @@ def test_impossible_symbols_are_not_chosen_while_others_are_possible():
         found = search(MarkovDecoder(table.unsqueeze(0), eos=0), torch.tensor([4]))[0]
         assert [h.tokens for h in found] == [[1]]
         assert found[0].score == pytest.approx(math.log(0.5))
-
-
-@pytest.mark.parametrize("seed", rest_slow(range(5), keep=2))
-def test_two_thousand_damaged_decoders_each_get_legal_hypotheses(seed):
-    generator = torch.Generator().manual_seed(seed)
-    batch, vocab = 2000, int(torch.randint(1, 6, (), generator=generator))
-    table = torch.randn(batch, vocab, vocab, generator=generator).log_softmax(-1)
-    for share, value in ((0.3, -math.inf), (0.1, math.nan), (0.05, math.inf)):
-        table[torch.rand(table.shape, generator=generator) < share] = value
-    num_states = torch.randint(0, 8, (batch,), generator=generator)
-    eos = vocab - 1
-    for search in (GreedySearch(), BeamSearch(size=4, nbest=4), BeamSearch(size=50, nbest=1)):
-        found = search(MarkovDecoder(table, eos), num_states)
-        assert len(found) == batch
-        for hypotheses, states in zip(found, num_states.tolist(), strict=True):
-            assert 1 <= len(hypotheses) <= 4
-            assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses)
-            ranks = [h.normalised_score for h in hypotheses]
-            assert ranks == sorted(ranks, reverse=True)
-            assert not any(math.isnan(rank) for rank in ranks)
-            assert all(len(h.tokens) <= max(states, 1) and eos not in h.tokens for h in hypotheses)
-            assert len(hypotheses) == 1 or ranks[-1] > -math.inf
 
 
 def test_equal_candidates_go_to_the_lower_token():

@@ -20,8 +20,7 @@ from las.data.audio.segmentation import Segmenter
 from las.decoding.recordings import find_audio
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber
-from las.decoding.transcription import SegmentTranscript, Transcription
-from las.decoding.word_timing import TimedToken, TimedWord
+from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
 from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
 
 
@@ -132,12 +131,6 @@ def test_nothing_is_heard_in_silence(transcriber: Transcriber, tmp_path: Path) -
     assert json.loads(heard.to_json())["duration_s"] == 1.0
 
 
-def test_noise_is_no_reason_to_fail(transcriber: Transcriber, tmp_path: Path) -> None:
-    path = tmp_path / "noise.wav"
-    soundfile.write(path, torch.randn(2 * RATE).clamp(-1, 1), RATE)
-    assert transcriber.transcribe(path).duration_s == 2.0
-
-
 def test_bad_files_among_good_ones(transcriber: Transcriber, tmp_path: Path) -> None:
     good = [sound(tmp_path / f"good{index}.wav", 0.4, index) for index in range(3)]
     (tmp_path / "empty.wav").touch()
@@ -155,21 +148,8 @@ def test_bad_files_among_good_ones(transcriber: Transcriber, tmp_path: Path) -> 
         list(transcriber.transcribe_all(paths))
 
 
-def test_a_file_shorter_than_a_window_is_named_with_both_lengths(transcriber: Transcriber, tmp_path: Path) -> None:
-    path = sound(tmp_path / "click.wav", 0.01)
-    with pytest.raises(DataError, match=r"click\.wav: 0\.0100 s is shorter than one analysis window \(0\.025 s\)"):
-        transcriber.transcribe(path)
-    heard = transcriber.transcribe(sound(tmp_path / "one.wav", 0.025))  # one window is enough
-    assert heard.duration_s == 0.025
-
-
-@pytest.mark.parametrize(("content", "says"), [(None, "does not exist"), (b"", "is empty"), (b"no audio", "not audio")])
-def test_what_is_no_audio_is_named(transcriber: Transcriber, tmp_path: Path, content: bytes | None, says: str) -> None:
-    path = tmp_path / "x.wav"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"x\.wav.*{says}"):
-        transcriber.transcribe(path)
+def test_one_window_is_enough(transcriber: Transcriber, tmp_path: Path) -> None:
+    assert transcriber.transcribe(sound(tmp_path / "one.wav", 0.025)).duration_s == 0.025
 
 
 def test_file_objects_are_heard_as_their_files(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
@@ -222,10 +202,10 @@ def test_many_files_and_folders(transcriber: Transcriber, trained: Path, tmp_pat
     assert find_audio(str(folder / "**" / "[a-c].wav")) == [folder / "a.wav", folder / "below/c.wav"]
     (folder / "[x].wav").touch()  # a name, whatever it looks like
     assert find_audio(str(folder / "[x].wav")) == [folder / "[x].wav"]
-    with pytest.raises(DataError, match=r"absent: there is no such audio file or folder"):
+    with pytest.raises(DataError, match=r"absent: .* no such"):
         find_audio(str(tmp_path / "absent"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty: no audio in this folder \(looked for \.wav, \.flac"):
+    with pytest.raises(DataError, match=r"empty: no audio .*\.wav, \.flac"):
         find_audio([str(tmp_path / "empty")])
 
 
@@ -236,37 +216,19 @@ def test_a_run_folder_and_its_checkpoint_directory_are_the_same(trained: Path) -
     assert one.transcribe(path).to_json() == two.transcribe(path).to_json()
     assert not one.model.training
     assert package.load(str(best), search=BeamSearch(size=3)).transcribe(path).score >= -1e9
-    with pytest.raises(StorageError, match="neither a run folder nor a checkpoint"):
+    with pytest.raises(StorageError, match=r"neither .* checkpoint"):
         package.load(str(trained))
 
 
-def test_a_damaged_best_checkpoint_falls_back_and_says_so(
-    trained_copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    best = (trained_copy / "checkpoints/best").read_text().strip()
-    damage(trained_copy / "checkpoints" / best / "model.safetensors", "flip")
-    package.load(str(trained_copy))
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"{best}/model.safetensors: damaged" in said and said.count("step-") == 2
-    with pytest.raises(StorageError, match=f"{best}/model.safetensors: damaged.*strict=true refuses to use step-"):
-        package.load(str(trained_copy), strict=True)
-    with pytest.raises(StorageError, match="damaged"):
-        package.load(str(trained_copy / "checkpoints" / best))
-    for directory in (trained_copy / "checkpoints").glob("step-*"):
-        damage(directory / "state.json", "cut")
-    with pytest.raises(StorageError, match="no checkpoint that can be read"):
-        package.load(str(trained_copy))
-
-
 def spoil(run: Path) -> tuple[str, str]:
-    """Makes the newest checkpoint the best one and damages it; 75 s lie between it and the one before."""
+    """Make the newest checkpoint the best one and damage it; 75 s lie between it and the one before."""
     (run / "checkpoints/best").write_text("step-00000004\n")
     damage(run / "checkpoints/step-00000004/model.safetensors", "flip")
     times = {2: 1000.0, 4: 1075.0}
     events = [{"time": time, "event": "validation", "step": step} for step, time in times.items()]
     (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
     path = run / "checkpoints/step-00000004/model.safetensors"
-    return f"{path}: damaged: its content is not what was written", "step-00000002"
+    return f"{path}: damaged", "step-00000002"
 
 
 VERBS = {
@@ -279,33 +241,41 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_strict_refuses_another_checkpoint_in_place_of_a_damaged_one(
-    verb: str, trained: Path, trained_copy: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+def test_a_damaged_best_checkpoint_is_replaced_by_another_one_unless_strict(
+    trained: Path, trained_copy: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
 ) -> None:
+    """One line names the damaged file, the checkpoint in its place, and how much older that is."""
     monkeypatch.setattr(demo_app, "load_gradio", lambda folder: None)
     reason, used = spoil(trained_copy)
-    options = [each.format(folder=trained_copy, wav=wav(trained, "mdab0_sx0")) for each in VERBS[verb]]
-    answer = las(verb, f"checkpoint={trained_copy}", *options, "strict=true")
-    again = f"leave strict out, or name that one: checkpoint={trained_copy}/checkpoints/{used}"
-    says = f"{reason}. strict=true refuses to use {used} in its place, 2 steps (1:15) older: {again}"
-    assert (answer.code, answer.err) == (5, f"las {verb}: {says}\n")
-
-
-def test_a_damaged_best_checkpoint_is_one_line(trained: Path, trained_copy: Path, las: Callable[..., Answer]) -> None:
-    reason, used = spoil(trained_copy)
+    older = f"{used} 2 steps (1:15)".split()
+    for verb, options in VERBS.items():
+        given = [each.format(folder=trained_copy, wav=wav(trained, "mdab0_sx0")) for each in options]
+        answer = las(verb, f"checkpoint={trained_copy}", *given, "strict=true")
+        assert answer.code == 5 and answer.err.startswith(f"las {verb}: {reason}") and answer.err.count("\n") == 1
+        assert all(word in answer.err for word in (*older, f"checkpoint={trained_copy}/checkpoints/{used}"))
     heard = [f"input={wav(trained, 'mdab0_sx0')}", "search=greedy"]
     answer = las("transcribe", f"checkpoint={trained_copy}", *heard)
-    line = f"{reason}. {used} is used in its place, 2 steps (1:15) older"
-    assert answer.code == 0 and "".join(answer.out.split()).startswith("".join(line.split()))
-    assert answer.out.count("damaged:") == 1
+    said = " ".join(answer.out.split())
+    assert answer.code == 0 and said.count("damaged:") == 1 and all(word in said for word in older)
     assert las("transcribe", f"checkpoint={trained_copy}/checkpoints/{used}", "strict=true", *heard).code == 0
     assert las("transcribe", f"checkpoint={trained_copy}", "strict=maybe", *heard).code == 2
+    with pytest.raises(StorageError, match="damaged"):
+        package.load(trained_copy / "checkpoints/step-00000004")
+    for directory in (trained_copy / "checkpoints").glob("step-*"):
+        damage(directory / "state.json", "cut")
+    with pytest.raises(StorageError, match="no checkpoint"):
+        package.load(trained_copy)
 
 
-@pytest.mark.parametrize("where", ["model", "features", "cell", "search"])
 @pytest.mark.parametrize(
-    "target", ["os.system", "las.storage.atomic.write_json", "las.cli.train.train", "torch.load", "builtins.eval"]
+    ("where", "target"),
+    [
+        ("model", "os.system"),
+        ("features", "las.storage.atomic.write_json"),
+        ("cell", "las.cli.train.train"),
+        ("cell", "torch.load"),
+        ("search", "builtins.eval"),
+    ],
 )
 def test_a_checkpoint_that_names_a_strange_target_runs_nothing(
     trained_copy: Path, where: str, target: str, las: Callable[..., Answer]
@@ -322,11 +292,11 @@ def test_a_checkpoint_that_names_a_strange_target_runs_nothing(
     else:
         config["model"]["listener"]["cell"] = hostile | {"_partial_": True}
     forge(directory, "config", config)
-    with pytest.raises(ConfigError, match=rf"_target_: {target} is not allowed"):
+    with pytest.raises(ConfigError, match=rf"{target} is not allowed"):
         package.load(str(directory))
     if where == "cell":
         answer = las("decode", f"checkpoint={directory}", "audio=x.wav")
-        assert answer.code == 2 and "is not allowed" in answer.err
+        assert answer.code == 2 and f"{target} is not allowed" in answer.err
     assert not witness.exists()
 
 
@@ -346,7 +316,7 @@ def test_a_checkpoint_whose_parts_do_not_fit_is_refused_in_words(trained_copy: P
         del state["corpus"]["tokens"]["kind"]
     forge(directory, "state", state)
     forge(directory, "config", config)
-    with pytest.raises((StorageError, DataError), match=r"do not fit together|kind None are unknown"):
+    with pytest.raises((StorageError, DataError), match=r"fit together|kind None"):
         package.load(str(directory))
 
 
@@ -372,24 +342,37 @@ def test_samples_of_another_rate_are_resampled_as_a_file_is(transcriber: Transcr
     assert transcription.score == transcriber.transcribe(path).score and transcription.duration_s == 0.5
 
 
-def test_samples_that_cannot_be_used_are_explained(transcriber: Transcriber, trained: Path) -> None:
-    noise = torch.randn(RATE)
-    with pytest.raises(ConfigError, match=r"sample_rate=None: samples do not say it"):
-        transcriber.transcribe(noise)
-    with pytest.raises(ConfigError, match="files know theirs"):
-        transcriber.transcribe(wav(trained, "mdab0_sx1"), sample_rate=RATE)
-    with pytest.raises(ConfigError, match="sample_rate=0 must be at least 1"):
-        transcriber.transcribe(noise, sample_rate=0)
-    for samples, message in (
-        (noise.view(-1, 2), r"audio0: samples of the shape \[8000, 2\]: give \[samples\] or \[channels, samples\]"),
-        (noise.bool(), r"audio0: samples of the type torch.bool: give float32, int16 or int32"),
-        (noise / 0, "audio0: there are samples that are not finite"),
-        (noise[:100], r"audio0: 0.0063 s is shorter than one analysis window"),
-    ):
-        with pytest.raises(DataError, match=message):
-            transcriber.transcribe(samples, sample_rate=RATE)
-    with pytest.raises(DataError, match="audio0: there is no channel 1"):
-        transcriber.transcribe(noise, 1, sample_rate=RATE)
+NOISE = torch.randn(RATE)
+
+
+@pytest.mark.parametrize(
+    ("audio", "options", "says"),
+    [
+        (NOISE, {"sample_rate": None}, "sample_rate=None"),
+        ("good.wav", {}, "files"),
+        (NOISE, {"sample_rate": 0}, "sample_rate=0 1"),
+        (NOISE.view(-1, 2), {}, "audio0 [8000, 2]"),
+        (NOISE.bool(), {}, "audio0 torch.bool int16"),
+        (NOISE / 0, {}, "audio0 finite"),
+        (NOISE[:100], {}, "audio0 0.0063 0.025"),
+        (NOISE, {"channel": 1}, "audio0 channel 1"),
+        ("click.wav", {"sample_rate": None}, "click.wav 0.0100 0.025"),
+        ("absent.wav", {"sample_rate": None}, "absent.wav exist"),
+        ("empty.wav", {"sample_rate": None}, "empty.wav empty"),
+        ("text.wav", {"sample_rate": None}, "text.wav audio"),
+    ],
+)
+def test_audio_that_cannot_be_used_is_named(
+    audio: torch.Tensor | str, options: dict[str, int | None], says: str, transcriber: Transcriber, tmp_path: Path
+) -> None:
+    for seconds, name in ((0.4, "good.wav"), (0.01, "click.wav")):
+        sound(tmp_path / name, seconds)
+    for content, name in ((b"", "empty.wav"), (b"no audio", "text.wav")):
+        (tmp_path / name).write_bytes(content)
+    given = tmp_path / audio if isinstance(audio, str) else audio
+    with pytest.raises((ConfigError, DataError)) as caught:
+        transcriber.transcribe(given, **({"sample_rate": RATE} | options))
+    assert [word for word in says.split() if word not in str(caught.value)] == []
 
 
 def test_transcribers_and_transcriptions_are_shown_in_a_line(transcriber: Transcriber, trained: Path) -> None:

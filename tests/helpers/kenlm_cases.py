@@ -15,6 +15,28 @@ CASES = {"words": 3, "letters": 5, "single words": 1}
 NUM_SCORED = 10_000
 NUM_LISTED = 400
 BLOCK = 100
+SMALL = """\\data\\
+ngram 1=4
+ngram 2=3
+ngram 3=1
+
+\\1-grams:
+-1.5\t</s>
+-99\t<s>\t-0.5
+-0.3\ta\t-0.25
+-0.7\t<unk>
+
+\\2-grams:
+-0.4\t<s> a\t-0.125
+-0.2\ta a
+-0.6\ta </s>
+
+\\3-grams:
+-0.1\t<s> a a
+
+\\end\\
+"""
+"""An ARPA file with every part."""
 
 
 def sentences(seed: int, count: int, num_words: int = 120, mean_length: float = 8.0) -> list[list[str]]:

@@ -1,9 +1,10 @@
-"""Random toy HMMs: a lexicon with variants, a graph of a random text, random acoustic scores; a plain reference."""
+"""Random toy HMMs: a lexicon with variants, a graph of a random text, random scores, a bigram; a plain reference."""
 
 import math
 import random
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from las.hmm.decision_tree import Leaf, Question, Split, Tree
@@ -11,7 +12,9 @@ from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import Topology, TransitionCosts
 from las.hmm.tying import TiedStates
+from las.lm import arpa, kneser_ney, ngram
 
+WORDS = ("u", "v", "w")
 PHONES = ("SIL", "A", "B", "C", "D")
 
 
@@ -20,7 +23,7 @@ def toy(seed: int) -> tuple[list[str], Lexicon, Topology]:
     draw = random.Random(seed)
     silence = draw.choice(["SIL", None])
     entries = {}
-    for word in ("u", "v", "w"):
+    for word in WORDS:
         ways = {tuple(draw.choice(PHONES[1:]) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 2))}
         entries[word] = [Pronunciation(way, draw.choice([1.0, 0.4])) for way in sorted(ways)]
     costs = [
@@ -83,3 +86,20 @@ def best_path(graph: AlignmentGraph, scores: NDArray[np.float64]) -> tuple[float
         tokens = moved
     ended = [(score + float(graph.final[state]), path) for state, (score, path) in tokens.items()]
     return max(ended, default=(-math.inf, []))
+
+
+def bigram(seed: int, order: int = 2) -> arpa.Model:
+    """A model estimated on random sentences."""
+    draw = random.Random(seed)
+    sentences = [draw.choices(WORDS, [1, 2, 4], k=draw.randint(1, 5)) for _ in range(12)]
+    return kneser_ney.estimate(sentences, order, WORDS, name="toy").model
+
+
+def log_prob(lm: ngram.NGram, words: list[str], ended: bool = True) -> float:
+    """The score of a sentence by the language model as other searches use it (`las.lm.ngram.of_words`)."""
+    symbols = [lm.symbols.index(word) for word in words] + [lm.symbols.index(arpa.END)] * ended
+    state, total = lm.start(1), 0.0
+    for symbol in symbols:
+        total += float(lm.score(state)[0, 0, symbol])
+        state = lm.advance(state, torch.tensor([[symbol]]))
+    return total

@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from las.decoding.scorers.coverage import CoverageReward
+from las.decoding.scorers.constraints import EndThreshold, MinLength, RepetitionConstraint
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
-from las.decoding.scorers.end_threshold import EndThreshold
 from las.decoding.scorers.language_model import LanguageModelScorer
-from las.decoding.scorers.length_reward import LengthReward
-from las.decoding.scorers.min_length import MinLength
-from las.decoding.scorers.repetition import RepetitionConstraint
+from las.decoding.scorers.rewards import CoverageReward, LengthReward
 
 ROWS = 1009
 EOS = 0

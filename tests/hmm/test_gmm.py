@@ -1,19 +1,16 @@
-"""Gaussian mixtures: densities as torch has them, a likelihood that never falls, planted times."""
+"""Gaussian mixtures: densities as torch has them, a likelihood that never falls, planted times; a model of a search."""
 
 import itertools
-import json
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from las.hmm import gmm, lexicon
-from las.hmm.gmm import Example, Mixtures, Round, Schedule, Statistics
+from las.hmm.gmm import Example, GaussianModel, Mixtures, Round, Schedule, Statistics
 from las.hmm.graph import alignment_graph, first_path
 from las.hmm.topology import EVEN, Topology
+from las.nn.features import MFCC, PRIOR_FRAMES
 
 PHONES = lexicon.of_phones("abc")
 TOPOLOGY = Topology(PHONES.phones, speech=EVEN)
@@ -28,39 +25,14 @@ def mixtures(pdfs: int = 3, components: int = 2, size: int = 4) -> Mixtures:
 
 def test_log_likelihoods_are_those_of_torch() -> None:
     ours, frames = mixtures(), torch.randn(2, 5, 4)
+    ours = Mixtures(torch.cat([torch.tensor([[1.0, 0.0]]), ours.weights[1:]]), ours.means, ours.variances, ours.floor)
+    assert ours.num_components == 5, "one is not there"
     of_torch = MixtureSameFamily(Categorical(ours.weights), Independent(Normal(ours.means, ours.variances.sqrt()), 1))
     expected = of_torch.log_prob(frames.unsqueeze(-2).expand(2, 5, 3, 4))
     torch.testing.assert_close(ours.log_likelihoods(frames), expected)
     for pdf in range(3):
         scores = ours.component_scores(frames.flatten(0, 1), pdf).logsumexp(-1)
         torch.testing.assert_close(scores, expected.flatten(0, 1)[:, pdf])
-
-
-OF_KALDI = """
-import json, sys
-import kaldi_hmm_gmm, numpy
-weights, inverse, means, frames = (numpy.array(each, numpy.float32) for each in json.load(sys.stdin))
-found = []
-for pdf in range(len(weights)):
-    gmm = kaldi_hmm_gmm.DiagGmm(*means.shape[1:])
-    gmm.weights = weights[pdf]
-    gmm.set_invvars_and_means(inverse[pdf], means[pdf])
-    gmm.compute_gconsts()
-    found.append([gmm.log_likelihood(frame) for frame in frames])
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.skipif(find_spec("kaldi_hmm_gmm") is None, reason="needs kaldi-hmm-gmm")
-def test_log_likelihoods_are_those_of_kaldi() -> None:
-    """In a process of its own: the import of kaldi_hmm_gmm 1.1.4 waits for ever where kaldifst is imported already."""
-    ours, frames = mixtures(), torch.randn(6, 4)
-    given = [each.tolist() for each in (ours.weights, 1.0 / ours.variances, ours.means, frames)]
-    run = subprocess.run(
-        [sys.executable, "-c", OF_KALDI], input=json.dumps(given), capture_output=True, text=True, timeout=100
-    )
-    assert run.returncode == 0, run.stderr
-    torch.testing.assert_close(ours.log_likelihoods(frames).T, torch.tensor(json.loads(run.stdout)), rtol=1e-4, atol=0)
 
 
 def test_expectation_maximisation_never_lowers_the_likelihood() -> None:
@@ -131,4 +103,72 @@ def test_an_utterance_that_is_too_short_is_named() -> None:
     examples[3] = short
     gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0), rounds.append)
     assert [each.without_path for each in rounds] == [["u003"], ["u003"]]
-    assert gmm.MIN_OCCUPANCY > 0
+
+
+RATE = 8000
+
+
+def features(sample_rate: int) -> MFCC:
+    return MFCC(sample_rate, num_coefficients=3, num_mels=8, normalisation="smoothed")
+
+
+def model(num_components: int = 2, **more: int) -> GaussianModel:
+    """Two phones, with two Gaussians in the first state and one in the others."""
+    torch.manual_seed(1)
+    made = GaussianModel(RATE, 3, features=features, num_components=num_components, **more)
+    shape = made.means.shape
+    weights = torch.zeros(shape[:2])
+    weights[:, 0] = 1.0
+    weights[0] = 1.0 / num_components
+    floor = torch.full((3,), 1e-3)
+    made.set_mixtures(
+        Mixtures(weights, torch.randn(shape), torch.rand(shape) + 0.2, floor), torch.arange(float(shape[0]))
+    )
+    return made
+
+
+def noise(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(2)
+    return torch.randn(len(lengths), max(lengths)), torch.tensor(lengths)
+
+
+def test_scores_less_priors_are_log_likelihoods_but_for_what_all_states_of_a_frame_share() -> None:
+    own = model()
+    waveforms, num_samples = noise(1600, 900)
+    scores, num_frames = own.search_inputs(waveforms, num_samples)
+    assert num_frames.tolist() == [18, 9]
+    rows, _ = own.features(waveforms, num_samples)
+    difference = scores.log_posteriors - scores.log_priors - own.mixtures.log_likelihoods(rows)
+    torch.testing.assert_close(difference, difference[..., :1].expand_as(difference), rtol=0, atol=1e-4)
+    torch.testing.assert_close(scores.log_posteriors.exp().sum(-1), torch.ones(2, 18))
+    torch.testing.assert_close(scores.log_priors.exp(), torch.arange(1.0, 7.0) / 21.0)
+
+
+def test_a_model_of_the_same_sizes_takes_over_everything() -> None:
+    first, second = model(), GaussianModel(RATE, 3, features=features, num_components=2)
+    first.features.fit([noise(1600, 900)])
+    waveforms, num_samples = noise(1200)
+    scores = first.search_inputs(waveforms, num_samples)[0].log_posteriors
+    assert not torch.allclose(scores, second.search_inputs(waveforms, num_samples)[0].log_posteriors)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(scores, second.search_inputs(waveforms, num_samples)[0].log_posteriors)
+    assert str(first.device) == "cpu" and not any(each.requires_grad for each in first.parameters())
+
+
+def test_tied_states_have_a_number_of_their_own() -> None:
+    assert model(num_pdfs=11).search_inputs(*noise(800))[0].log_posteriors.shape == (1, 8, 11)
+
+
+def test_smoothed_normalisation_lies_between_the_utterance_and_the_training_set() -> None:
+    """By hand: the training set's moments weigh as PRIOR_FRAMES frames do beside those of the utterance."""
+    own = features(RATE)
+    own.fit([noise(8000, 5000)])
+    waveforms, num_samples = noise(1600, 900)
+    waveforms = 0.1 * waveforms
+    raw, num_frames = own.raw(waveforms, num_samples)
+    rows, _ = own(waveforms, num_samples)
+    for row, count in enumerate(num_frames.tolist()):
+        each, share = raw[row, :count], count / (count + PRIOR_FRAMES)
+        mean = share * each.mean(0) + (1 - share) * own.mean
+        variance = share * each.var(0, correction=0) + (1 - share) * own.deviation.square()
+        torch.testing.assert_close(rows[row, :count], (each - mean) / variance.sqrt(), rtol=1e-4, atol=1e-4)

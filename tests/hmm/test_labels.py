@@ -1,6 +1,5 @@
-"""Labels of frames: from times, written and read, of the right kind and length."""
+"""Labels of frames and times of phones: from known times, from paths, written and read."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.data.manifest import Interval, Utterance
-from las.hmm import labels
+from las.hmm import labels, segments
+from las.hmm.graph import BestPath, alignment_graph
 from las.hmm.labels import FrameLabels, LabelKind
+from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
-from las.runtime.errors import DataError, StorageError
 
 TIMES = FrameTimes(0.01, 0.025)
 TOPOLOGY = Topology(["sil", "aa", "b"], ["sil"])
@@ -44,23 +44,12 @@ def test_labels_give_the_times_back(counts: list[int]) -> None:
     ]
 
 
-@pytest.mark.parametrize("num_frames", [15, 21, 40])
-def test_times_of_other_audio_are_refused(num_frames: int) -> None:
-    labels.of_times(SAID, 16, TOPOLOGY, TIMES, "u1")
-    labels.of_times(SAID, 20, TOPOLOGY, TIMES, "u1")
-    with pytest.raises(DataError, match=rf"u1: 18 labels for {num_frames} frames, and at most 2"):
-        labels.of_times(SAID, num_frames, TOPOLOGY, TIMES, "u1")
-    with pytest.raises(DataError, match=r"u1: the phone 'zz' has no states\. Did you mean"):
-        labels.of_times([Interval(0.0, 0.2, "zz")], 18, TOPOLOGY, TIMES, "u1")
-
-
 def test_labels_fit_the_features_or_are_refused() -> None:
     four = np.array([1, 2, 3, 4], np.int16)
     assert labels.fitted(four, 3, "u1").tolist() == [1, 2, 3]
     assert labels.fitted(four, 6, "u1").tolist() == [1, 2, 3, 4, 4, 4]
-    for count in (1, 7):
-        with pytest.raises(DataError, match=f"u1: 4 labels for {count} frames"):
-            labels.fitted(four, count, "u1")
+    for count in (16, 20):  # two fewer or more are accepted of times as well
+        assert len(labels.of_times(SAID, count, TOPOLOGY, TIMES, "u1")) == count
 
 
 def written(folder: Path) -> FrameLabels:
@@ -74,43 +63,29 @@ def test_a_folder_reads_back(tmp_path: Path) -> None:
     assert isinstance(read.of("u1").base, np.memmap) or isinstance(read.of("u1"), np.memmap)
     assert read.targets(Utterance("u2", "", 0, 0.0, 1.0, "", "")).tolist() == [-1, 3]
     assert read.content_hash == made.content_hash and read.counts().tolist() == [1, 1, 0, 1, 0, 0, 0, 0, 1]
-    with pytest.raises(DataError, match=r"no labels of the utterance 'u3'\. Did you mean u"):
-        read.of("u3")
+    other = labels.write(tmp_path / "other", [("u1", np.array([0, 1, 7], np.int16))], KIND)
+    assert other.content_hash != made.content_hash
 
 
-def test_what_was_changed_is_found_out(tmp_path: Path) -> None:
-    first = written(tmp_path / "a").content_hash
-    other = labels.write(tmp_path / "b", [("u1", np.array([0, 1, 7], np.int16))], KIND)
-    assert other.content_hash != first
-    (tmp_path / "a" / "labels.npy").write_bytes((tmp_path / "b" / "labels.npy").read_bytes())
-    with pytest.raises(StorageError, match="do not belong together"):
-        FrameLabels(tmp_path / "a")
-    written(tmp_path / "a")
-    index = json.loads((tmp_path / "a" / "index.json").read_text())
-    index["utterances"].reverse()
-    (tmp_path / "a" / "index.json").write_text(json.dumps(index))
-    with pytest.raises(StorageError, match="do not belong together"):
-        FrameLabels(tmp_path / "a")
-    (tmp_path / "b" / "labels.npy").write_bytes(b"nothing")
-    with pytest.raises(StorageError, match="cannot be read"):
-        FrameLabels(tmp_path / "b")
-    with pytest.raises(StorageError, match="no labels of frames here"):
-        FrameLabels(tmp_path / "c")
+def test_a_path_gives_times_of_phones_and_words() -> None:
+    lexicon = Lexicon({"a": [Pronunciation(("AH",)), Pronunciation(("EY",))], "by": [Pronunciation(("B", "AY"))]})
+    graph = alignment_graph(["a", "by"], lexicon, Topology(lexicon.phones, ["SIL"]))
+    names = [(each.phone, each.word) for each in graph.segments]
+    assert names == [("SIL", None), ("AH", 0), ("EY", 0), ("SIL", None), ("B", 1), ("AY", 1), ("SIL", None)]
+    # Silence, the second way to say `a`, and `by` without a pause: 3, 4, 3 and 5 frames.
+    states = np.array([0, 1, 2, 6, 7, 7, 8, 12, 13, 14, 15, 15, 16, 17, 17])
+    found = segments.aligned("u1", 0.18, ["a", "by"], graph, BestPath(0.0, states), TIMES)
+    assert [each.symbol for each in found.phones] == ["SIL", "EY", "B", "AY"]
+    assert [each.start_s for each in found.phones] == pytest.approx([0.0, 0.0375, 0.0775, 0.1075])
+    assert [each.end_s for each in found.phones] == pytest.approx([0.0375, 0.0775, 0.1075, 0.18])
+    assert [(each.symbol, each.start_s, each.end_s) for each in found.words] == [
+        ("a", found.phones[1].start_s, found.phones[1].end_s),
+        ("by", found.phones[2].start_s, 0.18),
+    ]
 
 
-def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
-    written(tmp_path)
-    for kind, message in (
-        (KIND._replace(num_pdfs=12), "labels of 9 pdfs, and the topology has 12"),
-        (LabelKind.of(Topology(["aa", "sil", "b"]), TIMES), "other phones"),
-        (KIND._replace(shift_s=0.02), "every 10 ms, and the features have one every 20 ms"),
-    ):
-        with pytest.raises(DataError, match=message):
-            FrameLabels(tmp_path, kind)
-
-
-def test_labels_that_are_no_pdfs_and_utterances_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="utterance u1: its labels are from 0 to 9, and the pdfs from 0 to 8"):
-        labels.write(tmp_path, [("u1", np.array([0, 9], np.int16))], KIND)
-    with pytest.raises(DataError, match="'u1' has labels already"):
-        labels.write(tmp_path, [("u1", np.zeros(1, np.int16))] * 2, KIND)
+def test_distances_are_of_inner_boundaries() -> None:
+    one = [Interval(0.0, 0.1, "a"), Interval(0.1, 0.2, "b"), Interval(0.2, 0.3, "c")]
+    other = [Interval(0.01, 0.12, "a"), Interval(0.12, 0.19, "b"), Interval(0.19, 0.31, "c")]
+    assert segments.boundary_distances(one, other) == pytest.approx([0.02, 0.01])
+    assert segments.boundary_distances(one, other[:2]) == []

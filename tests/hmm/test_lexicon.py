@@ -6,7 +6,6 @@ import pytest
 
 from las.hmm import lexicon
 from las.hmm.lexicon import Pronunciation
-from las.runtime.errors import DataError
 
 CMU = ";;; a comment\nREAD  R IY1 D\nREAD(1)  R EH1 D\nAALBORG AO1 L B AO0 R G # place, danish\n"
 SPHINX = "A\tAH\nA(2)\tEY\nAND AE N D\n"
@@ -34,22 +33,6 @@ def test_every_format_is_read(tmp_path: Path, text: str, word: str, expected: li
     read = lexicon.read(made(tmp_path, text))
     assert read.entries[word] == tuple(Pronunciation(tuple(phones.split()), share) for phones, share in expected)
     assert read.phones[0] == "SIL" and list(read.phones[1:]) == sorted(read.phones[1:])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("A AH\nB\n", r"words\.dic:2: B has no phones"),
-        ("A AH\nA(2) AH\n", r"words\.dic:2: A has the pronunciation AH above already"),
-        ("a 1.5 ah\nb 1 b iy\n", r"words\.dic:1: 1\.5 is no probability"),
-        ("a nan ah\nb 1 b iy\n", r"words\.dic:1: nan is no probability"),
-        (";;; nothing\n", "there are no words in it"),
-        ("A AH\nCAF\xc9 K AE F EY\n".encode("latin-1"), r"words\.dic:2: not UTF-8 text.*iconv"),
-    ],
-)
-def test_bad_dictionaries_are_named_by_line(tmp_path: Path, text: str | bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        lexicon.read(made(tmp_path, text))
 
 
 def test_missing_words_have_counts_and_the_nearest(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 import json
 import math
-import shutil
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import kenlm_cases
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from las.lm import arpa, kneser_ney
-from las.runtime.errors import ConfigError, DataError
 
 GOLD = json.loads(kenlm_cases.GOLD.read_text("utf-8"))
 
@@ -38,16 +35,6 @@ def test_estimates_are_those_of_lmplz(case: str) -> None:
     discounts = [list(each.values) for each in found.discounts]
     assert discounts == [pytest.approx(each, abs=1e-5) for each in GOLD[case]["discounts"]]
     assert [each.are_fallback for each in found.discounts] == [each == [0.5, 1.0, 1.5] for each in discounts]
-
-
-@pytest.mark.skipif(shutil.which("lmplz") is None, reason="lmplz is not installed")
-@pytest.mark.parametrize("order", [1, 2, 3, 4, 6])
-def test_estimates_are_those_of_an_installed_lmplz(order: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(kenlm_cases.CASES, "words", order)
-    expected = kenlm_cases.entries(kenlm_cases.lmplz("words", tmp_path)[0])
-    own = entries(kneser_ney.estimate(kenlm_cases.text("words"), order).model)
-    assert own.keys() == expected.keys()
-    assert all(own[ngram] == pytest.approx(expected[ngram], abs=2e-6) for ngram in expected)
 
 
 Grams = dict[tuple[str, ...], int]
@@ -102,14 +89,6 @@ def test_estimates_follow_the_equations(sentences: list[list[str]], order: int) 
         assert 10 ** own[" ".join(gram)][0] == pytest.approx(prob, rel=1e-9)
 
 
-def test_discounts_by_hand() -> None:
-    # Counts of single words (order 1 takes them as they are): a 4, b 3, c 2, d 2, e 1, f 1, g 1, </s> 1.
-    found = kneser_ney.estimate([list("aaaabbbccddefg")], 1)
-    y = 4 / (4 + 2 * 2)
-    assert found.discounts[0].values == pytest.approx((1 - 2 * y * 2 / 4, 2 - 3 * y * 1 / 2, 3 - 4 * y * 1 / 1))
-    assert not found.discounts[0].are_fallback
-
-
 def test_words_that_are_not_in_the_text_can_be_known() -> None:
     text = kenlm_cases.text("letters")
     without, found = (kneser_ney.estimate(text, 3, known).model for known in ((), ("new", "w1", "other")))
@@ -117,30 +96,3 @@ def test_words_that_are_not_in_the_text_can_be_known() -> None:
     assert set(found.words) == {*without.words, "new", "other"}
     assert own["new"] == own["other"] == own["<unk>"]
     assert math.fsum(10 ** own[word][0] for word in found.words if word != "<s>") == pytest.approx(1)
-
-
-def test_a_sentence_may_be_empty() -> None:
-    own = entries(kneser_ney.estimate([[], ["a"], []], 2).model)
-    assert own["<s> </s>"][0] > own["<s> a"][0]
-
-
-@pytest.mark.parametrize(
-    ("sentences", "order", "error", "says"),
-    [
-        ([["a"]], 0, ConfigError, "order=0 must be at least 1"),
-        ([], 2, DataError, "the text: there is no sentence"),
-        ([["a", "b"], ["a"]], 5, DataError, "the longest sentence has 2 words: n-grams can have at most 4"),
-        ([["a"], ["b", "<s>"]], 2, DataError, "sentence 2: <s> stands for itself"),
-        ([["</s>"]], 1, DataError, "sentence 1: </s> stands for itself"),
-        ([["a", "<unk>"]], 1, DataError, "sentence 1: <unk> stands for itself"),
-        ([["a b"]], 1, DataError, "the word 'a b' is empty or holds a blank"),
-        ([["a", ""]], 1, DataError, "the word '' is empty"),
-    ],
-)
-def test_errors_say_what_is_wrong(sentences: list[list[str]], order: int, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        kneser_ney.estimate(sentences, order)
-
-
-def test_the_order_can_be_as_long_as_the_longest_sentence_with_its_boundaries() -> None:
-    assert [len(ngrams.words) for ngrams in kneser_ney.estimate([["a", "b"]], 4).model.ngrams] == [5, 3, 2, 1]

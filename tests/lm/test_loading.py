@@ -1,18 +1,17 @@
-"""Language models from files, KenLM's binary ones where it is installed."""
+"""Language models and lists of words from files, KenLM's binary ones where it is installed."""
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from las.data.tokenizers import Characters
-from las.lm import arpa, kneser_ney, loading
-from las.lm.kenlm import MAGIC, KenLM
+from las.data.tokenizers import Characters, train_sentence_pieces
+from las.lm import arpa, kneser_ney, lexicon, loading, vocabulary
+from las.lm.kenlm import KenLM
 from las.lm.ngram import NGram
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import DataError
 
 TOKENS = Characters(" abc")
 TEXT = [list(line.replace(" ", "_")) for line in ("ab ba", "abc", "c a", "bab aba", "", "ca ca ca")]
@@ -31,20 +30,6 @@ def test_an_arpa_file_makes_the_own_scorer(path: Path) -> None:
         lm = loading.load(each, TOKENS)
         assert isinstance(lm, NGram) and lm.order == 4
         assert lm.score(lm.start(2)).shape == (2, 1, TOKENS.size)
-
-
-def test_what_does_not_fit_or_cannot_be_read_is_named(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"^{path}: the language model has 1 words that the tokens lack: 'c'"):
-        loading.load(path, Characters(" ab"))
-    with pytest.raises(DataError, match=r"none.arpa: the language model cannot be read \(No such file"):
-        loading.load(tmp_path / "none.arpa", TOKENS)
-
-
-def test_binary_files_need_kenlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kenlm", None)
-    (tmp_path / "lm.bin").write_bytes(MAGIC + b"http://kheafield.com/code format version 5\n")
-    with pytest.raises(ConfigError, match=r"lm.bin: KenLM is not installed.*pip install kenlm.*Or give the ARPA file"):
-        loading.load(tmp_path / "lm.bin", TOKENS)
 
 
 def compare(own: NGram | KenLM, other: NGram | KenLM) -> None:
@@ -76,5 +61,27 @@ def test_a_binary_file_is_that_of_its_arpa_file(path: Path) -> None:
         other = loading.load(path.with_suffix(".bin"), TOKENS)
         assert isinstance(other, KenLM)
         compare(loading.load(path, TOKENS), other)
-    with pytest.raises(DataError, match=r"lm.bin: the language model lacks 1 of the 6 symbols of the tokens: 'd'"):
+    with pytest.raises(DataError, match=r"lm.bin: .* 1 of the 6 .* 'd'"):
         loading.load(path.with_suffix(".bin"), Characters(" abcd"))
+
+
+def test_symbols_of_a_model_and_of_tokens() -> None:
+    assert vocabulary.words_of(Characters("a b")) == ("</s>", "a", "<space>", "b")
+    model = kneser_ney.estimate(TEXT, 1).model
+    assert set(model.words) == {"<unk>", "<s>", "</s>", "a", "b", "c", "<space>"}
+    vocabulary.check(model.words, -1.0, "x", TOKENS)
+
+
+def test_the_first_column_counts_without_numbers_of_pronunciations(tmp_path: Path) -> None:
+    path = tmp_path / "x.dic"
+    path.write_text(";;; CMU\nA  AH\nA(2)  EY\n(2)  T UW\nAND AE N D\n\nB\n", "utf-8")
+    assert lexicon.read(path) == ["A", "(2)", "AND", "B"]
+    assert lexicon.read_phrases(path)[3:] == ["(2) T UW", "AND AE N D", "B"]
+
+
+def test_spellings_are_those_of_the_tokens(tmp_path: Path) -> None:
+    pieces = train_sentence_pieces(["new york", "york new"] * 3, tmp_path / "m.model", 9, "bpe")
+    assert lexicon.spellings(["york", "new york"], pieces, "x") == {"new york": "new york", "york": "york"}
+    assert lexicon.spellings(["b a", "b"], Characters("ab "), "x") == {"b": "b", "b a": "b a"}
+    parts = lexicon.word_parts(pieces)
+    assert [part.begins for part in parts] == [symbol.startswith("\u2581") for symbol in pieces.symbols]

@@ -21,16 +21,11 @@ from las.data.tokenizers import Characters
 from las.decoding.base import Hypothesis, Search
 from las.decoding.hybrid.phone_bigram import PhoneBigramSearch
 from las.decoding.scorers.base import SearchComponent
-from las.decoding.scorers.coverage import CoverageReward
+from las.decoding.scorers.constraints import EndThreshold, MinLength, RepetitionConstraint
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
-from las.decoding.scorers.end_threshold import EndThreshold
-from las.decoding.scorers.hot_words import HotWordBonus
-from las.decoding.scorers.language_model import LanguageModelScorer
-from las.decoding.scorers.length_reward import LengthReward
-from las.decoding.scorers.lexicon import LexiconConstraint
-from las.decoding.scorers.min_length import MinLength
-from las.decoding.scorers.repetition import RepetitionConstraint
-from las.decoding.scorers.word_ngram import WordNGramScorer
+from las.decoding.scorers.language_model import LanguageModelScorer, WordNGramScorer
+from las.decoding.scorers.rewards import CoverageReward, LengthReward
+from las.decoding.scorers.word_lists import HotWordBonus, LexiconConstraint
 from las.decoding.search import STEPS_BETWEEN_CHECKS, BeamSearch, GreedySearch
 from las.lm import arpa, kneser_ney
 from las.lm.lstm import LSTMLanguageModel

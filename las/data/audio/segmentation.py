@@ -2,7 +2,7 @@
 
 A segment has a core, and cores tile the audio. Two cores meet in a pause, and the segments end there; or in speech, and
 each segment extends `overlap_s` beyond its core, so that a word at the border is complete in at least one of them.
-`las.decoding.word_timing.stitch` merges the words.
+`las.decoding.transcription.stitch` merges the words.
 """
 
 import itertools

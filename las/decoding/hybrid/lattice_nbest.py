@@ -31,7 +31,6 @@ class _Histories:
         self._numbers: dict[tuple[int, int], int] = {}
 
     def longer(self, history: int, label: int) -> int:
-        """The number of a sequence with one more label."""
         if label == EPSILON:
             return history
         number = self._numbers.setdefault((history, label), len(self.entries))
@@ -40,7 +39,6 @@ class _Histories:
         return number
 
     def labels(self, history: int) -> list[int]:
-        """The labels of a sequence."""
         labels = []
         while history:
             history, label = self.entries[history]

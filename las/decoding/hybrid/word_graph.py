@@ -4,11 +4,12 @@ kaldi-decoder.
     score = sum_t [alpha (log p(s_t | x_t) - beta log p(s_t)) + log a(s_t-1, s_t)]
             + gamma (log p(words) + log p(pronunciations)) + delta (number of words)
 
-The beam is exact where it is wider than the scores of all paths differ.
+The beam is exact where it is wider than the scores of all paths differ. A grammar is read from an ARPA file, or gives
+all words of a dictionary the same probability.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,17 +18,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from las.config.build import require
-from las.decoding.base import Hypothesis, WordSearch
-from las.decoding.hybrid import word_grammar
+from las.decoding.base import Hypothesis, WordSearch, WordSpan
 from las.decoding.hybrid.lattice_nbest import nbest
-from las.decoding.hybrid.word_spans import WordSpan, word_spans
+from las.decoding.hybrid.word_times import word_spans
 from las.hmm import decoding_graph
 from las.hmm.decoding_graph import DecodingGraph
-from las.hmm.fst import Grammar, from_lattice, library, to_kaldi
+from las.hmm.fst import EPSILON, Arcs, Fst, Grammar, concatenated, from_lattice, library, to_kaldi
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering
+from las.lm import arpa, ngram, word_ngram
 from las.nn.acoustic_model import FrameScores
-from las.runtime.errors import ConfigError, NumericalError
+from las.runtime import progress
+from las.runtime.errors import ConfigError, DataError, NumericalError
 
 BEAMS = (0.01, 1e6)
 """Smallest and greatest beam."""
@@ -35,6 +37,8 @@ MIN_ACTIVE = 20
 """Paths that survive a frame at least, whatever the beam."""
 LATTICE_SHARE = 0.25
 """Share of the beam within which the paths of n-best lists are kept."""
+_BOUNDARIES = (arpa.START, arpa.END, arpa.UNKNOWN)
+_NUM_SHOWN = 5
 
 
 class _Prepared(NamedTuple):
@@ -42,13 +46,6 @@ class _Prepared(NamedTuple):
     states: StateNumbering
     grammar: Grammar
     graph: DecodingGraph
-
-
-class _Weighted(NamedTuple):
-    """Transducer of a graph, with the scales that it was made for."""
-
-    scales: tuple[float, float]
-    fst: Any
 
 
 class WordGraphSearch(WordSearch):
@@ -89,7 +86,7 @@ class WordGraphSearch(WordSearch):
         self.beam, self.max_active, self.nbest = beam, max_active, nbest
         self.grammar = grammar
         self._prepared: _Prepared | None = None
-        self._weighted: _Weighted | None = None
+        self._weighted: tuple[tuple[float, float], Any] | None = None  # scales, and the transducer with them
 
     def __repr__(self) -> str:
         return (
@@ -104,10 +101,9 @@ class WordGraphSearch(WordSearch):
         Raises DataError for a grammar or a dictionary that cannot be used, ConfigError where the libraries are missing.
         """
         library("kaldi_decoder")
-        grammar = word_grammar.read(self.grammar, lexicon)
-        self._prepared = _Prepared(
-            lexicon, states, grammar, decoding_graph.stored_or_built(lexicon, states, grammar, cache)
-        )
+        grammar = read_grammar(self.grammar, lexicon)
+        graph = decoding_graph.stored_or_built(lexicon, states, grammar, cache)
+        self._prepared = _Prepared(lexicon, states, grammar, graph)
         self._weighted = None
 
     @property
@@ -147,13 +143,11 @@ class WordGraphSearch(WordSearch):
     def _scaled(self, lexicon: Lexicon, texts: list[list[str]]) -> Lexicon:
         """The entries of some words with the probabilities of pronunciations as the search weighs them."""
         words = {word for text in texts for word in text}
-        return Lexicon(
-            {
-                word: [each._replace(probability=each.probability**self.lm_scale) for each in lexicon.entries[word]]
-                for word in words
-            },
-            lexicon.silence,
-        )
+        entries = {
+            word: [each._replace(probability=each.probability**self.lm_scale) for each in lexicon.entries[word]]
+            for word in words
+        }
+        return Lexicon(entries, lexicon.silence)
 
     def _emissions(self, decoder: FrameScores) -> Float[Tensor, "batch frames pdfs"]:
         """Scaled scores of states, in fp32. Raises ConfigError where a model has other states than the graph."""
@@ -166,11 +160,10 @@ class WordGraphSearch(WordSearch):
         return (self.acoustic_scale * (decoder.log_posteriors - self.prior_scale * decoder.log_priors)).float()
 
     def _fst(self) -> Any:
-        """The transducer with the costs of the present scales."""
         scales = (self.lm_scale, self.word_insertion)
-        if self._weighted is None or self._weighted.scales != scales:
-            self._weighted = _Weighted(scales, to_kaldi(self._required().graph.weighted(*scales)))
-        return self._weighted.fst
+        if self._weighted is None or self._weighted[0] != scales:
+            self._weighted = scales, to_kaldi(self._required().graph.weighted(*scales))
+        return self._weighted[1]
 
     def _search(self, emissions: NDArray[np.float32]) -> list[Hypothesis]:
         """The hypotheses of one utterance, [frames, pdfs]."""
@@ -207,10 +200,49 @@ class WordGraphSearch(WordSearch):
     def _hypothesis(self, words: list[int], score: float, has_ended: bool) -> Hypothesis:
         lm = 0.0 - self._required().grammar.cost(words, has_ended)  # 0, not -0, without words
         acoustic = score - self.lm_scale * lm - self.word_insertion * len(words)
-        return Hypothesis(
-            words,
-            score,
-            score / (len(words) + 1),
-            "eos" if has_ended else "dead_end",
-            {"acoustic": acoustic, "lm": lm},
+        finished_by: Literal["eos", "dead_end"] = "eos" if has_ended else "dead_end"
+        return Hypothesis(words, score, score / (len(words) + 1), finished_by, {"acoustic": acoustic, "lm": lm})
+
+
+def read_grammar(path: str | Path | None, lexicon: Lexicon) -> Grammar:
+    """The grammar of an ARPA file for the words of a dictionary; None for the same probability of all of them.
+
+    Words that only one of them has are left out, and a line says how many. Raises DataError if none remains.
+    """
+    known = [word for word in lexicon.entries if word not in _BOUNDARIES]
+    model = word_ngram.uniform(known, "the dictionary") if path is None else arpa.read(path)
+    listed = [word for word in model.words if word not in _BOUNDARIES]
+    words = tuple(sorted(set(known) & set(listed)))
+    if not words:
+        raise DataError(
+            f"{model.name}: none of its {len(listed)} words is among the {len(known)} of the dictionary, which begins "
+            f"{_shown(known)}, and the grammar {_shown(listed)}: are they of the same language, and in the same case?"
         )
+    _say_left_out(model.name, sorted(set(listed) - set(words)), "the dictionary lacks")
+    _say_left_out("the dictionary", sorted(set(known) - set(words)), f"{model.name} lacks")
+    return grammar_of_model(model, words)
+
+
+def grammar_of_model(model: arpa.Model, words: tuple[str, ...]) -> Grammar:
+    """The acceptor of a back-off model over words of it. The probability of words that are left out is lost."""
+    graph = ngram.build_automaton(model, (*words, arpa.END))
+    is_end = graph.symbols == len(words)
+    finals = np.full(len(graph.fails), np.inf, np.float32)
+    finals[graph.sources[is_end]] = -graph.log_probs[is_end]
+    labels, costs = graph.symbols + 1, (-graph.log_probs).astype(np.float32)
+    said = Arcs(graph.sources, labels, labels, costs, graph.targets)
+    said = Arcs(*(each[~is_end] for each in said))
+    longer = np.flatnonzero(graph.depths > 0)
+    silent = np.full(len(longer), EPSILON)
+    costs = (-graph.backoffs[longer]).astype(np.float32)
+    backing_off = Arcs(longer, silent, silent, costs, graph.fails[longer])
+    return Grammar(words, Fst(graph.start, finals, concatenated([said, backing_off])))
+
+
+def _say_left_out(name: str, words: list[str], reason: str) -> None:
+    if words:
+        progress.say(f"{name}: {len(words):,} words that {reason} are left out: {_shown(words)}")
+
+
+def _shown(words: list[str]) -> str:
+    return ", ".join(words[:_NUM_SHOWN]) + (" ..." if len(words) > _NUM_SHOWN else "")

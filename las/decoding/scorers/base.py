@@ -1,4 +1,4 @@
-"""The interface of scorers and constraints, which take part in a beam search beside the decoder.
+"""The interface of scorers and constraints, which take part in a beam search besides the decoder.
 
 A `Scorer` is built from the config. Its method `on` returns a `BatchScorer` for one batch of utterances, which takes
 part in every step of the search: `score` gives scores of all possible next symbols, `advance` takes the chosen ones. A
@@ -7,7 +7,7 @@ like the decoder's; data that all beams of an utterance share belong to the `Bat
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
 from las.nn.nested import mapped
-from las.runtime.errors import ArgumentError
+from las.runtime.errors import ArgumentError, ConfigError
 
+Bound = TypeVar("Bound")
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 
 
@@ -44,7 +45,7 @@ class BatchComponent:
         """The state after one more symbol."""
         return state
 
-    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchComponent":
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> Self:
         """A copy of this component for a subset of its utterances, given by their indices."""
         return self
 
@@ -64,9 +65,6 @@ class BatchScorer(BatchComponent):
         """
         return 0.0
 
-    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchScorer":
-        return self
-
 
 class BatchConstraint(BatchComponent):
     """A constraint on a batch of utterances.
@@ -80,9 +78,6 @@ class BatchConstraint(BatchComponent):
     def forbidden(self, state: State, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
         """Mask of the symbols that must not come next."""
         raise TypeError(f"{type(self).__name__} must define forbidden")
-
-    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "BatchConstraint":
-        return self
 
 
 class SearchComponent:
@@ -159,3 +154,17 @@ def check_weight(weight: float, below: float = math.inf) -> None:
     if not 0 <= weight < below:
         limit = "" if below == math.inf else f" and below {below:g}"
         raise ArgumentError(f"weight={weight} must be 0 or more{limit}, for example 0.3")
+
+
+def require_bound(bound: Bound | None, name: object, advice: str = "") -> Bound:
+    """Return what `bind` has made of a file or a list. Raises ConfigError where it was not called."""
+    if bound is None:
+        raise ConfigError(
+            f"{name}: a search with it must be told the tokens: {advice}call search.bind(tokenizer, has_ctc)"
+        )
+    return bound
+
+
+def possible(log_probs: Tensor) -> Tensor:
+    """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
+    return log_probs.nan_to_num(-math.inf, -math.inf, -math.inf)

@@ -8,7 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State, score_type
+from las.decoding.scorers.base import (
+    BatchConstraint,
+    BatchScorer,
+    Constraint,
+    Scorer,
+    SearchStep,
+    State,
+    possible,
+    score_type,
+)
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 DECODER = "las"
@@ -55,7 +64,6 @@ class ScorerSet(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the decoder and of the scorers, in the order of their scores."""
         return [DECODER, *self.scorers]
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> "CombinedScorer":
@@ -90,41 +98,29 @@ def scorer_set(components: Mapping[str, Scorer | Constraint | None]) -> ScorerSe
     return ScorerSet(scorers, {name: each for name, each in ordered.items() if isinstance(each, Constraint)})
 
 
-class CombinedScorer:
+class CombinedScorer(NamedTuple):
     """The decoder, all scorers and all constraints on a batch.
 
     `decoder_weight` is the decoder's weight, `weights` are those of the scorers. A state is the tuple of the states of
     the scorers, then of the constraints.
     """
 
-    def __init__(
-        self,
-        decoder_weight: float,
-        weights: list[float],
-        scorers: list[BatchScorer],
-        constraints: list[BatchConstraint],
-    ) -> None:
-        self.decoder_weight = decoder_weight
-        self.weights = weights
-        self.scorers = scorers
-        self.constraints = constraints
+    decoder_weight: float
+    weights: list[float]
+    scorers: list[BatchScorer]
+    constraints: list[BatchConstraint]
 
     @property
     def on_host(self) -> bool:
-        """True if one of the scorers and constraints computes on the host."""
         return any(component.on_host for component in (*self.scorers, *self.constraints))
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CombinedScorer":
-        """A copy of this scorer for a subset of its utterances, given by their indices."""
-        return CombinedScorer(
-            self.decoder_weight,
-            self.weights,
-            [scorer.select_utterances(rows) for scorer in self.scorers],
-            [constraint.select_utterances(rows) for constraint in self.constraints],
+        return self._replace(
+            scorers=[scorer.select_utterances(rows) for scorer in self.scorers],
+            constraints=[constraint.select_utterances(rows) for constraint in self.constraints],
         )
 
     def start(self) -> State:
-        """The state before the first symbol, one beam per utterance."""
         return tuple(component.start() for component in (*self.scorers, *self.constraints))
 
     def score(self, state: State, step: SearchStep) -> tuple[CombinedScores, State]:
@@ -154,7 +150,6 @@ class CombinedScorer:
         return scores
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:
-        """The state after the chosen symbols."""
         components = (*self.scorers, *self.constraints)
         return tuple(component.advance(part, tokens) for component, part in zip(components, state, strict=True))
 
@@ -165,8 +160,3 @@ class CombinedScorer:
             for weight, scorer, part in zip(self.weights, self.scorers, state, strict=False)
         )
         return sum(bounds, 0.0)
-
-
-def possible(log_probs: Tensor) -> Tensor:
-    """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
-    return log_probs.nan_to_num(-math.inf, -math.inf, -math.inf)

@@ -1,9 +1,10 @@
-"""Shallow fusion: the log-probability that a language model gives the same symbols, the end included.
+"""Shallow fusion with language models of the recogniser's tokens, and of words (`las.lm.word_ngram`).
 
 Any model of the same tokens can be one that has `start(batch, device)`, the state before the first symbol,
 `score(state)`, the log-probabilities [batch, beam, tokens] of what may come next, and `advance(state, tokens)`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,9 +13,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight
-from las.lm import loading
-from las.runtime.errors import ArgumentError, ConfigError
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, require_bound
+from las.decoding.scorers.lazy_table import TableBatchScorer, TableCache
+from las.lm import loading, word_ngram
+from las.runtime.errors import ArgumentError
 
 
 @runtime_checkable
@@ -54,21 +56,17 @@ class LanguageModelScorer(Scorer):
             self.model = loading.load(self.path, tokens)
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
-        if self.model is None:
-            raise ConfigError(
-                f"{self.path}: a search with a language model must be told the tokens: give the scorer a model, "
-                "lm=NGram.read(path, tokenizer), or call search.bind(tokenizer, has_ctc)"
-            )
-        return LanguageModelBatchScorer(self.model, len(num_states), num_states.device)
+        model = require_bound(self.model, self.path, "give the scorer a model, lm=NGram.read(path, tokenizer), or ")
+        return LanguageModelBatchScorer(model, len(num_states), num_states.device)
 
 
+@dataclass(eq=False)
 class LanguageModelBatchScorer(BatchScorer):
     """The language model's log-probabilities of a batch."""
 
-    def __init__(self, model: Predicts, batch: int, device: torch.device) -> None:
-        self.model = model
-        self.batch = batch
-        self.device = device
+    model: Predicts
+    batch: int
+    device: torch.device
 
     def start(self) -> State:
         return self.model.start(self.batch, self.device)
@@ -78,3 +76,44 @@ class LanguageModelBatchScorer(BatchScorer):
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:
         return self.model.advance(state, tokens)
+
+
+class WordNGramScorer(Scorer):
+    """weight * log p(words), of an n-gram model or the same for all words of a list.
+
+    Args:
+        path: an ARPA file of words, gzipped or not (`las ngram units=words`).
+        words: a list of words or a pronouncing dictionary instead: all words, the end of a sentence and an unknown word
+            are equally probable.
+        weight: 0 or more; 0 leaves it out.
+        oov_penalty: cost in nats of each character of a word that is not listed, besides p(<unk>); None: such words
+            cannot be written.
+
+    Raises ArgumentError unless one of `path` and `words` is given.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        words: str | None = None,
+        weight: float = 0.3,
+        oov_penalty: float | None = 3.0,
+    ) -> None:
+        check_weight(weight)
+        if (path is None) == (words is None):
+            raise ArgumentError(f"path={path}: give one of path (an ARPA file) and words (a list of words)")
+        if oov_penalty is not None and oov_penalty < 0:
+            raise ArgumentError(f"oov_penalty={oov_penalty} must be 0 or more, or null to write listed words only")
+        super().__init__(weight)
+        self.path = None if path is None else Path(path)
+        self.words = None if words is None else Path(words)
+        self.oov_penalty = oov_penalty
+        self._tables: TableCache | None = None
+
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
+        """Read the file. Raises DataError if it cannot be used or the tokens can spell none of its words."""
+        self._tables = TableCache(word_ngram.read(self.path, self.words, tokens, self.oov_penalty))
+
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
+        tables = require_bound(self._tables, self.path or self.words)
+        return TableBatchScorer(tables.table(num_states.device), len(num_states))

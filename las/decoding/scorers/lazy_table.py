@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import BatchScorer, SearchStep, State, score_type
+from las.decoding.scorers.base import BatchComponent, BatchScorer, SearchStep, State, score_type
 
 MAX_ENTRIES = 1 << 24
 """Entries of a table above which the next search begins another one."""
@@ -34,13 +34,11 @@ class LazyTable:
     """The rows of the states that searches have come to, on a device. Several threads may use it."""
 
     def __init__(self, automaton: TokenAutomaton, device: torch.device) -> None:
-        self.automaton = automaton
-        self.device = device
-        self._rows: dict[int, int] = {}
+        self.automaton, self.device = automaton, device
+        self._rows = {automaton.start: 0}
         self._lock = threading.Lock()
         scores, targets = automaton.expand(torch.tensor([automaton.start]))
         self._scores, self._targets = scores.to(device, score_type(device)), targets.to(device)
-        self._rows[automaton.start] = 0
 
     @property
     def is_full(self) -> bool:
@@ -52,11 +50,9 @@ class LazyTable:
         return torch.zeros(batch, 1, dtype=torch.long, device=self.device)
 
     def score(self, rows: Int[Tensor, "batch beam"]) -> Float[Tensor, "batch beam tokens"]:
-        """The scores of every next token."""
         return self._scores[rows]
 
     def advance(self, rows: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]) -> Int[Tensor, "batch beam"]:
-        """The rows after one more token."""
         states, places = self._targets[rows, tokens].cpu().unique(return_inverse=True)
         listed = states.tolist()
         with self._lock:
@@ -93,20 +89,23 @@ class TableCache:
         return table
 
 
-class TableBatchScorer(BatchScorer):
-    """The scores of an automaton on a batch; the state is the row of each hypothesis."""
+class OnTable(BatchComponent):
+    """An automaton on a batch; the state is the row of each hypothesis in its table."""
 
     on_host = True
 
     def __init__(self, table: LazyTable, batch: int) -> None:
-        self.table = table
-        self.batch = batch
+        self.table, self.batch = table, batch
 
     def start(self) -> Tensor:
         return self.table.start(self.batch)
 
-    def score(self, state: Tensor, step: SearchStep) -> tuple[Tensor, State]:
-        return self.table.score(state), state
-
     def advance(self, state: Tensor, tokens: Int[Tensor, "batch beam"]) -> Tensor:
         return self.table.advance(state, tokens)
+
+
+class TableBatchScorer(OnTable, BatchScorer):
+    """The scores of an automaton on a batch."""
+
+    def score(self, state: Tensor, step: SearchStep) -> tuple[Tensor, State]:
+        return self.table.score(state), state

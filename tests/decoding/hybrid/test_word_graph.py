@@ -1,4 +1,4 @@
-"""The search for words equals passing of tokens without a graph, and the alignment of every sentence."""
+"""The search for words equals the alignment of every sentence."""
 
 import itertools
 import math
@@ -7,13 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_grammar import WORDS, Recogniser, bigram, log_prob
-from toy_hmm import PHONES, toy, toy_scores, toy_tying
+from toy_hmm import PHONES, WORDS, bigram, log_prob, toy, toy_scores, toy_tying
 
-from las.decoding.base import Hypothesis
-from las.decoding.hybrid import word_grammar
+from las.decoding.base import Hypothesis, WordSpan
 from las.decoding.hybrid.word_graph import WordGraphSearch
-from las.decoding.hybrid.word_spans import WordSpan
 from las.hmm.graph import alignment_graph, viterbi
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, StateNumbering, Topology
@@ -22,7 +19,6 @@ from las.nn.acoustic_model import FrameScores
 from las.runtime.errors import ArgumentError, ConfigError, NumericalError
 
 EXACT = {"beam": 1e4, "max_active": 100_000}
-NUM_TOYS = [50, pytest.param(1000, marks=pytest.mark.slow)]
 NO_SKIP = SPEECH._replace(skip=math.inf)
 
 
@@ -58,28 +54,6 @@ def prepared(lexicon: Lexicon, states: StateNumbering, **options: object) -> Wor
     return search
 
 
-@pytest.mark.parametrize("num_toys", NUM_TOYS)
-def test_toys_equal_the_passing_of_tokens(num_toys: int, grammars: list[tuple[str, arpa.Model]]) -> None:
-    for seed in range(num_toys):
-        _, lexicon, topology = toy(seed)
-        path, model = grammars[seed % len(grammars)]
-        scales = {"lm_scale": (1.0, 0.0, 2.5)[seed % 3], "word_insertion": (0.0, 1.5)[seed % 2]}
-        search = prepared(lexicon, topology, grammar=path, **scales)
-        emissions = toy_scores(seed, 2 + seed % 13)
-        (found,) = only(search, emissions)
-        reference = Recogniser(lexicon, topology, model, scales["lm_scale"], scales["word_insertion"])
-        score, words = reference.best(emissions)
-        if score == -math.inf:
-            assert found.finished_by == "dead_end"
-            continue
-        assert found.finished_by == "eos" and found.score == pytest.approx(score, abs=1e-3), seed
-        assert found.scores["lm"] == pytest.approx(log_prob(ngram.of_words(model), said(search, found)), abs=1e-3)
-        parts = found.scores["acoustic"] + scales["lm_scale"] * found.scores["lm"]
-        assert found.score == pytest.approx(parts + scales["word_insertion"] * len(found.tokens))
-        if said(search, found) != words:  # another sentence with the same score, which its alignment must confirm
-            assert found.score == pytest.approx(aligned(search, lexicon, topology, said(search, found), emissions)[0])
-
-
 def aligned(
     search: WordGraphSearch, lexicon: Lexicon, states: StateNumbering, words: list[str], emissions: np.ndarray
 ) -> tuple[float, np.ndarray]:
@@ -102,19 +76,22 @@ def aligned(
     return path.score + search.lm_scale * lm + search.word_insertion * len(words), path.states
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 40))])
 @pytest.mark.parametrize("tied", [False, True])
 def test_lists_of_the_best_sentences_equal_the_alignments_of_all(
     tied: bool, seed: int, grammars: list[tuple[str, arpa.Model]]
 ) -> None:
     """With states of phones, and with tied states of triphones, whose neighbours reach across words."""
     _, lexicon, topology = toy(seed)
-    topology = Topology(PHONES, ["SIL"] if seed % 7 else [], NO_SKIP, topology.pause)
+    speech = topology.speech if seed % 2 else NO_SKIP
+    topology = Topology(PHONES, ["SIL"] if seed % 7 else [], speech, topology.pause)
     states: StateNumbering = toy_tying(seed, topology) if tied else topology
-    search = prepared(lexicon, states, nbest=12, lm_scale=1.3, word_insertion=0.4, grammar=grammars[seed % 5][0])
-    emissions = toy_scores(seed, 9, states.num_pdfs)  # at most three words: a phone takes three frames
+    path, model = grammars[seed % 5]
+    scales = {"lm_scale": (1.3, 0.0, 2.5)[seed % 3], "word_insertion": 0.4}
+    search = prepared(lexicon, states, nbest=12, grammar=path, **scales)
+    emissions = toy_scores(seed, 9, states.num_pdfs)  # at most four words: a phone takes two frames, or three
     found = only(search, emissions)
-    sentences = [list(each) for count in range(4) for each in itertools.product(WORDS, repeat=count)]
+    sentences = [list(each) for count in range(5) for each in itertools.product(WORDS, repeat=count)]
     if lexicon.silence is None:
         sentences = sentences[1:]
     scores = [aligned(search, lexicon, states, each, emissions)[0] for each in sentences]
@@ -123,6 +100,10 @@ def test_lists_of_the_best_sentences_equal_the_alignments_of_all(
     assert len({tuple(each.tokens) for each in found}) == len(found) >= 3
     for each in found:
         assert each.score == pytest.approx(scores[sentences.index(said(search, each))], abs=1e-3)
+        lm = log_prob(ngram.of_words(model), said(search, each))
+        assert each.scores["lm"] == pytest.approx(lm, abs=1e-3)
+        parts = each.scores["acoustic"] + scales["lm_scale"] * lm + scales["word_insertion"] * len(each.tokens)
+        assert each.score == pytest.approx(parts, abs=1e-3)
     search.nbest = 1
     assert only(search, emissions)[0].score == pytest.approx(best[0], abs=1e-3)
 
@@ -194,15 +175,6 @@ def test_utterances_without_a_path_to_the_end_are_dead_ends(nbest: int) -> None:
     assert only(search, toy_scores(6, 6))[0].finished_by == "eos"
 
 
-def test_silence_alone_has_no_words() -> None:
-    lexicon, topology = Lexicon({"ONE": [Pronunciation(("A",))]}), Topology(PHONES, ["SIL"])
-    emissions = np.full((8, topology.num_pdfs), -100.0)
-    emissions[:, :3] = 0.0
-    (found,) = only(prepared(lexicon, topology), emissions)
-    assert found.tokens == [] and found.finished_by == "eos"
-    assert found.scores["lm"] == pytest.approx(-math.log(3)), "the word, the end, and an unknown word are alike"
-
-
 def test_words_are_sorted_and_found_again_by_their_tokens(tmp_path: Path) -> None:
     entries = {word: [Pronunciation((phone,))] for word, phone in (("b", "B"), ("a", "A"), ("c", "C"))}
     lexicon, topology = Lexicon(entries), Topology(PHONES, ["SIL"])
@@ -221,7 +193,7 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ConfigError, match=r"call search\.prepare"):
         _ = search.words
     search.prepare(Lexicon({"ONE": [Pronunciation(("A",))]}), Topology(["SIL", "A"], ["SIL"]))
-    with pytest.raises(ConfigError, match="the model has 15 states of phones, and the dictionary's phones have 6"):
+    with pytest.raises(ConfigError, match=r"15 states .* 6"):
         search(frame_scores(toy_scores(0, 5)), torch.tensor([5]))
 
 
@@ -251,10 +223,3 @@ def test_arguments_out_of_range(options: dict[str, float]) -> None:
         WordGraphSearch(**options)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="nbest"):
         WordGraphSearch(nbest=0)
-
-
-def test_the_uniform_grammar_is_that_of_the_search_over_tokens() -> None:
-    lexicon = Lexicon({word: [Pronunciation(("A",))] for word in WORDS})
-    grammar = word_grammar.read(None, lexicon)
-    assert grammar.words == WORDS
-    assert grammar.cost([1, 3, 2]) == pytest.approx(4 * math.log(5))

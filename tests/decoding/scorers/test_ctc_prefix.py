@@ -16,7 +16,6 @@ from las.decoding.scorers.ctc_prefix import (
     PrefixState,
     tables,
 )
-from las.nn import ctc
 from las.runtime.errors import ConfigError
 
 
@@ -80,26 +79,6 @@ def test_sums_of_scores_are_the_probabilities_of_texts_and_of_their_beginnings(s
             assert math.exp(so_far) == pytest.approx(begins[text], rel=1e-9)
             end = math.exp(so_far + float(scores[-1, 0]))
             assert end == pytest.approx(whole.get(text, 0.0), rel=1e-9)
-
-
-def test_the_score_of_a_whole_text_is_what_training_computes():
-    log_probs = random(3, 4, 30, 7)
-    num_states = [30, 25, 12, 9]
-    text = (3, 3, 1, 6, 2, 2)
-    scores = follow(log_probs, num_states, text)
-    chosen = scores.gather(2, torch.tensor([[*text, 0]]).expand(4, -1).unsqueeze(-1)).sum((1, 2))
-    targets = torch.tensor([text] * 4)
-    heard = ctc.CTCOutput(log_probs, torch.tensor(num_states))
-    for index in range(4):
-        one = ctc.CTCOutput(*(part[index : index + 1] for part in heard))
-        loss = ctc.loss(one, targets[:1], torch.tensor([len(text)]))
-        assert float(chosen[index]) == pytest.approx(-float(loss), rel=1e-5)
-
-
-def test_what_may_come_next_shares_the_probability_of_what_is_there():
-    log_probs = random(5, 3, 40, 6)
-    scores = follow(log_probs, [40, 31, 5], (1, 2, 2, 4))
-    assert torch.allclose(scores.exp().sum(-1), torch.ones(3, 5, dtype=torch.float64))
 
 
 def test_long_audio_with_sure_symbols_loses_no_digits():

@@ -14,14 +14,11 @@ from las.cli import train
 from las.data import tokenizers
 from las.decoding.base import Hypothesis
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep
-from las.decoding.scorers.coverage import CoverageReward
+from las.decoding.scorers.constraints import EndThreshold, MinLength, RepetitionConstraint
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
-from las.decoding.scorers.end_threshold import EndThreshold
 from las.decoding.scorers.language_model import LanguageModelScorer
-from las.decoding.scorers.length_reward import LengthReward
-from las.decoding.scorers.min_length import MinLength
-from las.decoding.scorers.repetition import RepetitionConstraint
-from las.decoding.search import BeamSearch
+from las.decoding.scorers.rewards import CoverageReward, LengthReward
+from las.decoding.search import BeamSearch, GreedySearch
 from las.lm import arpa, kneser_ney, lstm
 from las.lm.ngram import NGram
 from las.nn.cells.lstm import PlainLSTMCell
@@ -132,44 +129,31 @@ def test_what_is_no_scorer_is_refused(name: str, part: object, said: str) -> Non
         BeamSearch(4, **{name: part})  # type: ignore[arg-type]
 
 
-def test_an_n_gram_model_scores_as_it_does_alone(tmp_path: Path) -> None:
-    letters = tokenizers.Characters("ab ")
-    model = kneser_ney.estimate([list("abab"), ["a", "<space>", "b"], list("bbba")], 2, ["a", "b", "<space>"]).model
-    arpa.write(tmp_path / "lm.arpa", model)
-    scorer = LanguageModelScorer(str(tmp_path / "lm.arpa"), 0.5)
-    with pytest.raises(ConfigError, match="must be told the tokens"):
-        BeamSearch(3, lm=scorer)(ToyDecoder.random(1, [4], 4), torch.tensor([4]))
-    search = BeamSearch(3, lm=scorer)
-    search.bind(letters, has_ctc=False)
-    best = search(ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6]))[1][0]
-    alone, state = 0.0, scorer.model.start(1)
+def test_an_n_gram_model_from_a_file_or_in_memory_scores_as_it_does_alone(tmp_path: Path) -> None:
+    letters, path = tokenizers.Characters("ab "), str(tmp_path / "lm.arpa")
+    text = [list("abab"), ["a", "<space>", "b"], list("bbba")]
+    arpa.write(path, kneser_ney.estimate(text, 2, ["a", "b", "<space>"]).model)
+    lm, from_file = NGram.read(path, letters), LanguageModelScorer(path, 0.5)
+    decoder, num_states = ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6])
+    with pytest.raises(ConfigError, match=r"lm.arpa: .* told the tokens"):
+        BeamSearch(3, lm=from_file)(decoder, num_states)
+    of_file, of_model = BeamSearch(3, lm=from_file), BeamSearch(3, lm=LanguageModelScorer(weight=0.5, lm=lm))
+    of_file.bind(letters, has_ctc=False)
+    found = of_file(decoder, num_states)
+    assert of_model(decoder, num_states) == found
+    of_model.bind(letters, has_ctc=False)  # as the config path does
+    assert of_model(decoder, num_states) == found
+    best, alone, state = found[1][0], 0.0, lm.start(1)
     for token in [*best.tokens, EOS]:
-        alone += float(scorer.model.score(state)[0, 0, token])
-        state = scorer.model.advance(state, torch.tensor([[token]]))
+        alone += float(lm.score(state)[0, 0, token])
+        state = lm.advance(state, torch.tensor([[token]]))
     assert best.scores["lm"] == pytest.approx(alone, rel=1e-6)
     assert best.score == pytest.approx(best.scores["las"] + 0.5 * best.scores["lm"], rel=1e-6)
-    with pytest.raises(DataError, match="'c'"):
-        search.bind(tokenizers.Characters("abc "), has_ctc=False)
-
-
-def test_a_finished_model_needs_no_binding(tmp_path: Path) -> None:
-    letters, path = tokenizers.Characters("ab"), tmp_path / "lm.arpa"
-    arpa.write(path, kneser_ney.estimate([list("abab"), list("bbba")], 2, ["a", "b"]).model)
-    lm = NGram.read(path, letters)
-    assert repr(lm).startswith("NGram(order=2, symbols=3, contexts=")
-    finished = BeamSearch(3, lm=LanguageModelScorer(weight=0.5, lm=lm))
-    from_file = BeamSearch(3, lm=LanguageModelScorer(str(path), 0.5))
-    from_file.bind(letters, has_ctc=False)
-    decoder, num_states = ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6])
-    expected = from_file(decoder, num_states)
-    assert finished(decoder, num_states) == expected
-    finished.bind(letters, has_ctc=False)  # as the config path does
-    assert finished(decoder, num_states) == expected
-    for options in ({}, {"path": str(path), "lm": lm}):
-        with pytest.raises(ConfigError, match=r"a file \(path=\.\.\.\) or a model \(lm=\.\.\.\)"):
+    for options in ({}, {"path": path, "lm": lm}):
+        with pytest.raises(ConfigError, match="path="):
             LanguageModelScorer(**options)
     with pytest.raises(DataError, match="'c'"):
-        NGram.read(path, tokenizers.Characters("abc"))
+        of_file.bind(tokenizers.Characters("abc "), has_ctc=False)
 
 
 def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_does() -> None:
@@ -316,29 +300,26 @@ def damaged_case(seed: int) -> tuple[BeamSearch, ToyDecoder, list[int], int]:
     return BeamSearch(size, pick(0.0, 1.0), pick(1, size), ratio, longest, **choice.options), decoder, num_states, vocab
 
 
-def check_damaged(seed: int) -> None:
-    search, decoder, num_states, vocab = damaged_case(seed)
-    found = search(decoder, torch.tensor(num_states))
-    assert len(found) == len(num_states)
-    limits = search.limits(torch.tensor(num_states))
-    for hypotheses, limit in zip(found, limits, strict=True):
-        assert 1 <= len(hypotheses) <= search.nbest
-        assert len({tuple(each.tokens) for each in hypotheses}) == len(hypotheses)
-        ranks = [each.normalised_score for each in hypotheses]
-        assert ranks == sorted(ranks, reverse=True) and not any(map(math.isnan, ranks))
-        for each in hypotheses:
-            assert len(each.tokens) <= limit
-            assert all(0 < token < vocab for token in each.tokens)
-            assert (each.score == -math.inf) == (each.finished_by == "dead_end")
-            assert len(each.confidences) == len(each.tokens) and each.scores.keys() >= {"las"}
+@pytest.mark.parametrize("seeds", rest_slow([range(300), range(300, 10_300)]))
+def test_damaged_decoders_get_legal_hypotheses(seeds: range) -> None:
+    for seed in seeds:
+        search, decoder, num_states, vocab = damaged_case(seed)
+        states = torch.tensor(num_states)
+        found, limits = search(decoder, states), search.limits(states)
+        greedy = GreedySearch(search.limits.ratio)
+        for hypotheses, limit in zip(found, limits, strict=True):
+            check_legal(hypotheses, limit, search.nbest, vocab)
+        for hypotheses, limit in zip(greedy(decoder, states), greedy.limits(states), strict=True):
+            check_legal(hypotheses, limit, 1, vocab)
 
 
-def test_damaged_decoders_get_legal_hypotheses() -> None:
-    for seed in range(300):
-        check_damaged(seed)
-
-
-@pytest.mark.slow
-def test_ten_thousand_damaged_decoders_get_legal_hypotheses() -> None:
-    for seed in range(300, 10_300):
-        check_damaged(seed)
+def check_legal(hypotheses: list[Hypothesis], limit: int, nbest: int, vocab: int) -> None:
+    assert 1 <= len(hypotheses) <= nbest
+    assert len({tuple(each.tokens) for each in hypotheses}) == len(hypotheses)
+    ranks = [each.normalised_score for each in hypotheses]
+    assert ranks == sorted(ranks, reverse=True) and not any(map(math.isnan, ranks))
+    for each in hypotheses:
+        assert len(each.tokens) <= limit
+        assert all(0 < token < vocab for token in each.tokens)
+        assert (each.score == -math.inf) == (each.finished_by == "dead_end")
+        assert len(each.confidences) == len(each.tokens) and each.scores.keys() >= {"las"}

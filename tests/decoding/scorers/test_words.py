@@ -13,11 +13,10 @@ from toy_search import EOS, ToyDecoder
 from las.data.tokenizers import Characters, SentencePieces, Tokenizer, train_sentence_pieces
 from las.decoding.base import Hypothesis
 from las.decoding.scorers.base import SearchStep
+from las.decoding.scorers.constraints import MinLength
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
-from las.decoding.scorers.hot_words import HotWordBonus
-from las.decoding.scorers.lexicon import LexiconConstraint
-from las.decoding.scorers.min_length import MinLength
-from las.decoding.scorers.word_ngram import WordNGramScorer
+from las.decoding.scorers.language_model import WordNGramScorer
+from las.decoding.scorers.word_lists import HotWordBonus, LexiconConstraint
 from las.decoding.search import BeamSearch
 from las.lm import arpa, kneser_ney
 from las.lm.ngram import of_words

@@ -1,30 +1,95 @@
-"""A bonus for hot words: words or phrases that are expected, such as names.
+"""Lists of words in a search: a lexicon, whose words alone can be written, and a bonus for hot words."""
 
-A hypothesis gets `weight` for every time that it has one of them, as whole words. So that it survives until then, the
-bonus is paid in advance, in equal parts for the characters of the word, and taken back where the word is not completed.
-Matching is by the automaton of Aho & Corasick (1975) over characters: a word that begins inside another phrase is not
-missed.
-"""
-
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding.scorers.base import BatchScorer, Scorer, check_weight
-from las.decoding.scorers.lazy_table import LazyTable, TableBatchScorer, TableCache
+from las.decoding.scorers.base import (
+    BatchConstraint,
+    BatchScorer,
+    Constraint,
+    Scorer,
+    SearchStep,
+    check_weight,
+    require_bound,
+)
+from las.decoding.scorers.lazy_table import LazyTable, OnTable, TableBatchScorer, TableCache
 from las.lm import lexicon
-from las.runtime.errors import ArgumentError, ConfigError
+from las.lm.lexicon import NO_WORD, PrefixTree
+from las.runtime.errors import ArgumentError
 
 SPACE = " "
-"""The character before every word of the automaton, and after the last one."""
+"""The character before every word of the automaton of hot words, and after the last one."""
+
+
+class LexiconConstraint(Constraint):
+    """Only the words of a list can be written, with single separators between them.
+
+    `path` has a word a line, or is a pronouncing dictionary. The constraint is strict: a hypothesis that the length
+    limit ends inside a word is given up.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self._tables: TableCache | None = None
+
+    def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
+        """Read the file. Raises DataError if it cannot be read or the tokens can spell none of its words."""
+        words = lexicon.spellings(lexicon.read(self.path), tokens, str(self.path))
+        tree = PrefixTree(list(words), lexicon.word_parts(tokens))
+        self._tables = TableCache(LexiconAutomaton(tree, tokens.eos))
+
+    def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
+        table = require_bound(self._tables, self.path).table(num_states.device)
+        return LexiconBatchConstraint(table, len(num_states))
+
+
+class LexiconAutomaton:
+    """Texts of the words of a tree: scores are 0 for tokens that may come next and -inf for others.
+
+    A state is a node of the tree, or `start`. The root is what follows a separator: another word must come.
+    """
+
+    def __init__(self, tree: PrefixTree, eos: int) -> None:
+        self.tree = tree
+        self.eos = eos
+        self.start = tree.num_nodes
+
+    def expand(
+        self, states: Int[Tensor, " states"]
+    ) -> tuple[Float[Tensor, "states tokens"], Int[Tensor, "states tokens"]]:
+        tree, tokens = self.tree, torch.arange(len(self.tree.begins))
+        is_start = (states == self.start).unsqueeze(1)
+        nodes = torch.where(is_start, 0, states.unsqueeze(1))
+        is_word = tree.word[nodes] != NO_WORD
+        children = tree.follow(torch.where(tree.begins, 0, nodes), tokens)
+        is_allowed = (children != tree.outside) & (~tree.begins | is_word | (is_start & tree.may_lead))
+        is_allowed[:, self.eos] = (is_word | is_start).squeeze(1)
+        return torch.where(is_allowed, 0.0, -math.inf), children
+
+
+class LexiconBatchConstraint(OnTable, BatchConstraint):
+    """The lexicon on a batch."""
+
+    is_strict = True
+
+    def forbidden(self, state: Tensor, step: SearchStep) -> Bool[Tensor, "batch beam vocab"]:
+        return self.table.score(state) == -math.inf
 
 
 class HotWordBonus(Scorer):
-    """weight * number of hot words.
+    """weight * number of hot words: words or phrases that are expected, such as names.
+
+    A hypothesis gets `weight` for every time that it has one of them, as whole words. So that it survives until then,
+    the bonus is paid in advance, in equal parts for the characters of the word, and taken back where the word is not
+    completed. Matching is by the automaton of Aho & Corasick (1975) over characters: a word that begins inside another
+    phrase is not missed.
 
     Args:
         words: words or phrases, or a file with one a line.
@@ -37,21 +102,19 @@ class HotWordBonus(Scorer):
             raise ArgumentError(f"words={words}: give words in a list, [SMITH,NEW YORK], or a file with one a line")
         super().__init__(weight)
         self.words = words
-        self._automaton: HotWordAutomaton | None = None
-        self._tables: TableCache | None = None
+        self._bound: tuple[TableCache, HotWordAutomaton] | None = None
 
     def bind(self, tokens: Tokenizer, has_ctc: bool) -> None:
         """Read the words. Raises DataError if the file cannot be read or the tokens can spell none of the words."""
         is_file = isinstance(self.words, str)
         phrases = lexicon.read_phrases(str(self.words)) if is_file else list(self.words)
         spellings = lexicon.spellings(phrases, tokens, str(self.words) if is_file else "hot words")
-        self._automaton = HotWordAutomaton(list(spellings), tokens)
-        self._tables = TableCache(self._automaton)
+        automaton = HotWordAutomaton(list(spellings), tokens)
+        self._bound = TableCache(automaton), automaton
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
-        if self._tables is None or self._automaton is None:
-            raise ConfigError("a search with hot words must be told the tokens: call search.bind(tokenizer, has_ctc)")
-        return HotWordBatchScorer(self._tables.table(num_states.device), len(num_states), self._automaton.most_at_once)
+        tables, automaton = require_bound(self._bound, "hot words")
+        return HotWordBatchScorer(tables.table(num_states.device), len(num_states), automaton.most_at_once)
 
 
 class HotWordAutomaton:

@@ -1,4 +1,4 @@
-"""Graphs of triphones: every way to say a text, with the neighbours that its phones have in it, and no other way."""
+"""Graphs of a text hold every way to say it in its contexts, and no other; best paths are those of a plain search."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,13 +7,42 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from toy_hmm import best_path, toy, toy_scores
+from toy_hmm import best_path, toy, toy_graph, toy_scores
 
 from las.hmm import aligner, gmm, lexicon
 from las.hmm.decision_tree import Growth, edge, visits
 from las.hmm.gmm import Example, Round, Schedule
-from las.hmm.graph import AlignmentGraph, alignment_graph, first_path, viterbi
+from las.hmm.graph import AlignmentGraph, BestPath, alignment_graph, first_path, viterbi
 from las.hmm.topology import EVEN, NUM_STATES, Topology, TransitionCosts, Triphone
+
+
+def batched(seeds: range, frames: list[int]) -> tuple[list[AlignmentGraph], list[np.ndarray], list[BestPath | None]]:
+    graphs = [toy_graph(seed) for seed in seeds]
+    scores = [toy_scores(seed, count) for seed, count in zip(seeds, frames, strict=True)]
+    padded = np.full((len(scores), max(frames), scores[0].shape[1]), np.nan)  # padding must not be looked at
+    for row, each in enumerate(scores):
+        padded[row, : len(each)] = each
+    found = viterbi(torch.from_numpy(padded), torch.tensor(frames), graphs)
+    return graphs, scores, found
+
+
+NUM_TOYS = [100, pytest.param(1000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("num_toys", NUM_TOYS)
+def test_toys_equal_the_reference(num_toys: int) -> None:
+    none = 0
+    for start in range(0, num_toys, 50):
+        seeds = range(start, start + 50)
+        graphs, scores, found = batched(seeds, [5 + 37 * seed % 23 for seed in seeds])
+        for graph, each, path in zip(graphs, scores, found, strict=True):
+            score, states = best_path(graph, each)
+            if path is None:
+                assert score == -np.inf
+                none += 1
+            else:
+                assert path.score == pytest.approx(score, rel=1e-9) and path.states.tolist() == states
+    assert 0 < none < num_toys / 2
 
 
 class EveryTriphone:

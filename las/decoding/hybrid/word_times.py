@@ -1,28 +1,20 @@
-"""Words of a text with their frames: the best path of an utterance through the graph of its words."""
+"""Words of a hybrid HMM with their times, by the best path of an utterance through the graph of its words."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from las.decoding.base import Hypothesis, WordSpan
+from las.decoding.transcription import NOTHING, SegmentTranscript, TimedToken, TimedWord
 from las.hmm.graph import AlignmentGraph, alignment_graph, viterbi
 from las.hmm.lexicon import Lexicon
+from las.hmm.segments import FrameTimes
 from las.hmm.topology import NUM_STATES, StateNumbering
-
-
-class WordSpan(NamedTuple):
-    """A word with its first frame and the one after its last."""
-
-    word: str
-    start: int
-    end: int
-    posterior: float
-    """Geometric mean of the posteriors of its states, over its frames."""
 
 
 def word_spans(
@@ -54,7 +46,6 @@ def word_spans(
 def _spans(
     words: Sequence[str], graph: AlignmentGraph, states: NDArray[np.int64], log_posteriors: NDArray[np.floating]
 ) -> list[WordSpan]:
-    """Words from the first to the last frame of their states."""
     word_of = np.array([-1 if segment.word is None else segment.word for segment in graph.segments])
     said = word_of[states // NUM_STATES]
     of_states = log_posteriors[np.arange(len(states)), graph.pdfs[states]]
@@ -68,3 +59,38 @@ def _spans(
 def _shared_out(words: Sequence[str], num_frames: int) -> list[WordSpan]:
     borders = [num_frames * index // len(words) for index in range(len(words) + 1)]
     return [WordSpan(word, start, end, 0.0) for word, (start, end) in zip(words, pairwise(borders), strict=True)]
+
+
+def transcripts(
+    best: Sequence[Hypothesis],
+    spans: Sequence[Sequence[WordSpan]],
+    num_frames: Int[Tensor, " batch"],
+    times: FrameTimes,
+    starts_s: Sequence[float],
+    durations_s: Sequence[float],
+) -> list[SegmentTranscript]:
+    """Transcripts of segments of audio; a word is one token, its confidence the geometric mean of its posteriors.
+
+    Args:
+        best: hypothesis of each segment.
+        spans: of its words.
+        num_frames: frames of each segment.
+        times: of the features' windows.
+        starts_s, durations_s: where each segment begins in its audio, and how long it is, in seconds.
+    """
+    found = []
+    for hypothesis, own, frames, start_s, duration_s in zip(
+        best, spans, num_frames.tolist(), starts_s, durations_s, strict=True
+    ):
+        tokens = tuple(
+            TimedToken(
+                span.word,
+                start_s + times.boundary_s(span.start, frames, duration_s),
+                start_s + times.boundary_s(span.end, frames, duration_s),
+                span.posterior,
+            )
+            for span in own
+        )
+        words = tuple(TimedWord(token.symbol, (token,)) for token in tokens)
+        found.append(SegmentTranscript(tokens, words, hypothesis.score, hypothesis.finished_by, NOTHING))
+    return found

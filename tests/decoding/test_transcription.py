@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from las.data import tokenizers
 from las.data.audio import segmentation
-from las.decoding import word_timing
-from las.decoding.word_timing import TimedToken, TimedWord
+from las.decoding import transcription
+from las.decoding.transcription import TimedToken, TimedWord
 
 LETTERS = tokenizers.Characters(" 'ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -34,15 +34,15 @@ def word(text: str, start_s: float, end_s: float) -> TimedWord:
 def test_a_diffuse_row_does_not_pull_the_others_along() -> None:
     weights = torch.eye(6)[[0, 1, 2, 3]]
     weights[0] = torch.tensor([0.18, 0.16, 0.16, 0.16, 0.16, 0.18])  # its mean lies behind the next two tokens
-    times = word_timing.token_times(weights, state_s=0.1, duration_s=0.6)
+    times = transcription.token_times(weights, state_s=0.1, duration_s=0.6)
     assert [start_s for start_s, _ in times] == pytest.approx([0.0, 0.1, 0.2])
 
 
 def test_times_tile_the_utterance() -> None:
     weights = torch.tensor([[1.0, 0, 0, 0], [0, 0, 1, 0], [0, 0.4, 0.35, 0.25], [0, 0, 0, 1]])  # the third goes back
-    times = word_timing.token_times(weights, state_s=0.1, duration_s=0.4)
+    times = transcription.token_times(weights, state_s=0.1, duration_s=0.4)
     assert times == [(0.0, pytest.approx(0.15)), (pytest.approx(0.15), pytest.approx(0.25)), (pytest.approx(0.25), 0.4)]
-    assert word_timing.token_times(weights[:1], 0.1, 0.4) == []
+    assert transcription.token_times(weights[:1], 0.1, 0.4) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -50,7 +50,7 @@ def test_times_of_any_attention_tile_and_never_run_backwards(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     weights = torch.softmax(5 * torch.randn(8, 11, generator=draw), dim=1)
     duration_s = 0.9  # less than 11 states of 0.1 s: the last one is partly padding
-    times = word_timing.token_times(weights, 0.1, duration_s)
+    times = transcription.token_times(weights, 0.1, duration_s)
     assert (times[0][0], times[-1][1], len(times)) == (0.0, duration_s, 7)
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(times))
     assert all(start <= end for start, end in times)
@@ -59,7 +59,7 @@ def test_times_of_any_attention_tile_and_never_run_backwards(seed: int) -> None:
 @given(st.text(" 'ABC", max_size=30))
 def test_words_of_letters_are_what_stands_between_spaces(text: str) -> None:
     ids = LETTERS.encode(text)
-    found = word_timing.of_tokens(timed(text), ids, LETTERS)
+    found = transcription.of_tokens(timed(text), ids, LETTERS)
     assert [each.text for each in found] == text.split()
     assert all("".join(token.symbol for token in each.tokens) == each.text for each in found)
 
@@ -67,7 +67,7 @@ def test_words_of_letters_are_what_stands_between_spaces(text: str) -> None:
 def test_words_of_phones() -> None:
     phones = tokenizers.Phones(39)
     ids = phones.encode("sil aa b sil")
-    found = word_timing.of_tokens(timed(["sil", "aa", "b", "sil"]), ids, phones)
+    found = transcription.of_tokens(timed(["sil", "aa", "b", "sil"]), ids, phones)
     assert [each.text for each in found] == ["sil", "aa", "b", "sil"]
     assert (found[1].start_s, found[1].end_s) == pytest.approx((0.1, 0.2))
 
@@ -76,7 +76,7 @@ def test_words_of_sentence_pieces(tmp_path: Path) -> None:
     model = tokenizers.train_sentence_pieces(["hello world", "low word hold"] * 4, tmp_path / "m", 12)
     text = "world hello low"
     ids = model.encode(text)
-    found = word_timing.of_tokens(timed([model.symbols[i] for i in ids]), ids, model)
+    found = transcription.of_tokens(timed([model.symbols[i] for i in ids]), ids, model)
     assert [each.text for each in found] == text.split()
     assert [token.symbol for each in found for token in each.tokens if token.symbol != "▁"] == [
         model.symbols[i] for i in ids if model.symbols[i] != "▁"
@@ -84,7 +84,7 @@ def test_words_of_sentence_pieces(tmp_path: Path) -> None:
 
 
 def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
-    (found,) = word_timing.of_tokens(
+    (found,) = transcription.of_tokens(
         [TimedToken("A", 0.0, 1.0, 0.9), TimedToken("B", 1.0, 2.0, 0.4)], LETTERS.encode("AB"), LETTERS
     )
     assert found.confidence == pytest.approx(0.6)
@@ -94,30 +94,30 @@ def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
 
 def test_without_overlap_words_stand_side_by_side() -> None:
     left, right = [word("A", 0, 1), word("B", 1, 2.2)], [word("B", 1.9, 2.5)]
-    assert word_timing.stitch(left, right, 2.0, 0.0) == [*left, *right]
+    assert transcription.stitch(left, right, 2.0, 0.0) == [*left, *right]
 
 
 def test_the_common_word_nearest_to_the_border_joins() -> None:
     left = [word("ONE", 0, 1), word("TWO", 4.2, 4.6), word("THREE", 4.8, 5.3), word("FOX", 5.5, 6.0)]
     right = [word("HOO", 4.0, 4.5), word("THREE", 4.7, 5.2), word("FOUR", 5.5, 6.0), word("FIVE", 7, 8)]
-    found = word_timing.stitch(left, right, 5.0, 1.0)
+    found = transcription.stitch(left, right, 5.0, 1.0)
     assert [each.text for each in found] == ["ONE", "TWO", "THREE", "FOUR", "FIVE"]
 
 
 def test_equal_words_far_apart_are_two_words() -> None:
     left, right = [word("NO", 3.2, 3.5)], [word("NO", 5.2, 5.5)]
-    assert [each.text for each in word_timing.stitch(left, right, 4.5, 1.5)] == ["NO", "NO"]
+    assert [each.text for each in transcription.stitch(left, right, 4.5, 1.5)] == ["NO", "NO"]
 
 
 def test_a_repeated_word_is_matched_by_its_time() -> None:
     """Left heard the first two, right all but the first: three were said."""
     said = [word("NO", 4.0, 4.3), word("NO", 4.6, 4.9), word("NO", 5.2, 5.5)]
-    assert word_timing.stitch(said[:2], said[1:], 5.0, 1.0) == said
+    assert transcription.stitch(said[:2], said[1:], 5.0, 1.0) == said
 
 
 def test_where_nothing_agrees_a_word_belongs_to_its_side() -> None:
     left, right = [word("A", 4.0, 4.4), word("X", 5.3, 5.6)], [word("Y", 4.2, 4.6), word("B", 5.2, 5.6)]
-    assert [each.text for each in word_timing.stitch(left, right, 5.0, 1.0)] == ["A", "B"]
+    assert [each.text for each in transcription.stitch(left, right, 5.0, 1.0)] == ["A", "B"]
 
 
 RATE = 1000
@@ -158,7 +158,7 @@ def test_pieces_of_any_speech_give_every_word_once(seed: int) -> None:
     draw, found = random.Random(seed), []
     cutter = segmentation.Segmenter(RATE, longest_s=5.0, shortest_s=1.0, overlap_s=1.0)
     for piece in cutter(samples.split(777)):
-        found = word_timing.stitch(
+        found = transcription.stitch(
             found, ear(piece, said, draw), piece.core_start_s, piece.core_start_s - piece.start_s
         )
     assert [each.text for each in found] == [each.text for each in said]
