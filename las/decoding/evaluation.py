@@ -1,7 +1,6 @@
 """Evaluation of a model on a split: teacher-forced loss, and the hypotheses of a search."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,12 +9,11 @@ from torch import Tensor
 from las.data.loader import Batch
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Search
-from las.nn.acoustic_model import FrameScores
+from las.decoding.search import require_finite_scores
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.trainable import SpeechModel
-from las.runtime.errors import NumericalError, first_of
 
 
 class Decoded(NamedTuple):
@@ -45,28 +43,9 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
         batch = batch.to(model.device)
         inputs, num_states = model.search_inputs(batch.waveforms, batch.num_samples)
         nbest_lists = search(inputs, num_states)
-        require_numbers(inputs, num_states, batch.ids, nbest_lists)
+        require_finite_scores(inputs, num_states, batch.ids, nbest_lists)
         for utterance_id, hypotheses in zip(batch.ids, nbest_lists, strict=True):
             yield Decoded(utterance_id, hypotheses)
-
-
-def require_numbers(
-    inputs: Any, num_states: Tensor, names: Sequence[str], nbest_lists: Sequence[Sequence[Hypothesis]]
-) -> None:
-    """Raise NumericalError, with the names of the utterances, where no path was found as scores are not numbers."""
-    without_path = [row for row, hypotheses in enumerate(nbest_lists) if not math.isfinite(hypotheses[0].score)]
-    if not without_path:
-        return
-    if isinstance(inputs, FrameScores):
-        scores = inputs.log_posteriors
-    else:
-        scores, _ = inputs.step(num_states.new_full((len(names), 1), inputs.sos), inputs.start())
-    broken = [names[row] for row in without_path if scores[row].isnan().any()]
-    if broken:
-        raise NumericalError(
-            f"{first_of(broken, 5)}: the model's scores are not numbers (NaN), so that nothing is recognised: its "
-            "parameters are broken or too large. Take another checkpoint, or train again with a lower optim.lr"
-        )
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +33,10 @@ from las.decoding.beam_expansion import Backtrace, BeamExpansion, BeamState, Bea
 from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, possible, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
+from las.nn.acoustic_model import FrameScores
 from las.nn.kernels.graphs import replayed
 from las.nn.kernels.graphs.replayed import Replayed
-from las.runtime.errors import ArgumentError
+from las.runtime.errors import ArgumentError, NumericalError, first_of
 
 STEPS_BETWEEN_CHECKS = 8
 """Steps on a GPU between two checks for finished utterances."""
@@ -296,3 +297,22 @@ def resized(search: object, size: int) -> BeamSearch:
     copied = copy.copy(search)
     copied.size, copied.nbest = size, min(search.nbest, size)
     return copied
+
+
+def require_finite_scores(
+    inputs: Any, num_states: Tensor, names: Sequence[str], nbest_lists: Sequence[Sequence[Hypothesis]]
+) -> None:
+    """Raise NumericalError, with the names of the utterances, where no path was found as scores are not numbers."""
+    without_path = [row for row, hypotheses in enumerate(nbest_lists) if not math.isfinite(hypotheses[0].score)]
+    if not without_path:
+        return
+    if isinstance(inputs, FrameScores):
+        scores = inputs.log_posteriors
+    else:
+        scores, _ = inputs.step(num_states.new_full((len(names), 1), inputs.sos), inputs.start())
+    broken = [names[row] for row in without_path if scores[row].isnan().any()]
+    if broken:
+        raise NumericalError(
+            f"{first_of(broken, 5)}: the model's scores are not numbers (NaN), so that nothing is recognised: its "
+            "parameters are broken or too large. Take another checkpoint, or train again with a lower optim.lr"
+        )

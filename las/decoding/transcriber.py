@@ -24,7 +24,7 @@ from las.decoding.base import Hypothesis, WordSearch, prepare, require_search, t
 from las.decoding.evaluation import Search
 from las.decoding.hybrid import word_times
 from las.decoding.recordings import Audio
-from las.decoding.search import resized
+from las.decoding.search import require_finite_scores, resized
 from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
 from las.hmm import lexicon as hmm_lexicon
 from las.hmm import tying
@@ -246,7 +246,7 @@ class Transcriber:
             return word_times.transcripts(heads, spans, num_states, times, starts_s, durations_s)
         model = self.attention_model
         nbest_lists, names = self.search(inputs, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
-        evaluation.require_numbers(inputs, num_states, names, nbest_lists)
+        require_finite_scores(inputs, num_states, names, nbest_lists)
         best: list[Hypothesis] = [hypotheses[0] for hypotheses in nbest_lists]
         targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
         spelling = model.speller(inputs.memory, targets)
