@@ -34,7 +34,7 @@ class Planted(AcousticModel):
         posteriors = likelihoods * self.log_priors.exp()
         self.rows = (posteriors / posteriors.sum(-1, keepdim=True)).log()
 
-    def decoder(
+    def search_inputs(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
         batch = len(waveforms)
