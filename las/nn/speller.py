@@ -217,30 +217,28 @@ class Speller(ScheduledModule):
         # Masks are drawn before the loop, so that results do not depend on the loop.
         masks = self._masks(*previous.shape)
         forward = {"cpu": self._compiled_forward, "replayed": self._replayed_forward, "plain": self._reference_forward}
-        readouts, weights = forward[self._loop(memory.values)[0]](memory, previous, masks)
+        readouts, weights = forward[self._loop(memory.values, PASSES)[0]](memory, previous, masks)
         # One matrix product for all steps: the output layer is the widest of the speller.
         return SpellerOutput(self.logits(readouts), weights)
 
     def explain(self, like: Tensor) -> str:
         """A line for the log of a run: the loop of teacher forcing on the device and type of a tensor, and why."""
-        name, reason = self._loop(like)
+        name, reason = self._loop(like, PASSES)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
     def select_step_fn(self, memory: AttentionMemory) -> StepFn | None:
         """A faster equivalent of `step` on a memory; None where there is none, as for gradients and dropout."""
-        if self.training or torch.is_grad_enabled() or self._loop(memory.values)[0] != "cpu":
+        if self.training or torch.is_grad_enabled() or self._loop(memory.values, STEPS)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
-        if not search_step.supports(layers, memory) or STEPS.refusal(memory.keys):
-            return None
-        return self._compiled_step(memory)
+        return self._compiled_step(memory) if search_step.supports(layers, memory) else None
 
     def _compiled_step(self, memory: AttentionMemory) -> StepFn:
         readout = search_step.Readout(self.readout, self.pooled, self.output, self.reads_token)
         return search_step.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
 
-    def _loop(self, like: Tensor) -> tuple[str, str]:
-        """The name of the fastest loop of teacher forcing that is supported, and why no faster one is."""
+    def _loop(self, like: Tensor, part: Compiled) -> tuple[str, str]:
+        """The name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
         if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
             return "plain", ""
@@ -250,7 +248,7 @@ class Speller(ScheduledModule):
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
         if replayed.capture_on(like.device) is not None:
             return "replayed", ""
-        reason = PASSES.refusal(like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32)))
+        reason = part.refusal(like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32)))
         return ("plain", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:

@@ -41,11 +41,14 @@ class Kernel:
     defines `recurrence`, and `layer` too where it computes W x and its norm itself.
     """
 
+    device: str | None = None
+    """Type of the device where it computes the cells of `FORMS`; None for a kernel that computes any cell anywhere."""
+
     tried_as: tuple[int, torch.dtype] | None = None
     """Hidden size and type of the self-test; None for those of each call, where code is compiled for them."""
 
     def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
-        """The reason why it cannot compute this cell on this tensor's device and type; empty if it can."""
+        """The reason why it cannot compute this cell in this tensor's type on its device; empty if it can."""
         return ""
 
     def recurrence(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels.base import PLAIN, Kernel
+from las.nn.kernels.base import FORMS, PLAIN, Kernel
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.triton.layer import TritonKernel
@@ -83,10 +83,19 @@ def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
 
 def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
     """The reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
-    reason = kernel.unsupported_reason(cell, like)
-    if reason or kernel not in KERNELS.values() or kernel is PLAIN:
-        return reason
-    return Trial.of(kernel, cell, like).failure()
+    if kernel.device is None:
+        return kernel.unsupported_reason(cell, like)
+    if type(cell) not in FORMS:
+        return "its equations are not among those compiled"
+    reason = _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
+    return reason or Trial.of(kernel, cell, like).failure()
+
+
+def _elsewhere(device: str, like: Tensor) -> str:
+    """The reason why a tensor is not where something is computed; empty if it is."""
+    if device == "cuda":
+        return "" if like.device.type == "cuda" and torch.version.cuda else "needs an NVIDIA GPU"
+    return "" if like.device.type == device else f"it computes on a CPU, not on {like.device.type}"
 
 
 def explain(cell: LSTMCell, like: Tensor) -> str:
@@ -142,8 +151,8 @@ class Compiled:
 
     def refusal(self, like: Tensor) -> str:
         """The reason why C++ does not compute it on a tensor's device and type; empty if it does."""
-        if like.device.type != "cpu":
-            return f"it computes on a CPU, not on {like.device.type}"
+        if reason := _elsewhere("cpu", like):
+            return reason
         if like.dtype not in (torch.float32, torch.float64):
             return f"it does not compute {like.dtype}"
         return build.unavailable() or failure(self.name, f"{self.name}: cpu is not used", self.trial, self.tolerance)

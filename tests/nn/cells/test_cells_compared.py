@@ -236,7 +236,7 @@ def test_no_kernel_but_the_plain_one_computes_them(name: str) -> None:
     """Kernels know classes exactly: they would compute the equations of the cell inside, and nothing around it."""
     cell = make(name)
     for key, kernel in choice.KERNELS.items():
-        assert bool(kernel.unsupported_reason(cell, torch.empty(0))) == (key != "plain")
+        assert bool(choice.refusal(kernel, cell, torch.empty(0))) == (key != "plain")
 
 
 def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:

@@ -1,4 +1,4 @@
-"""The compiled recurrence equals the plain one."""
+"""Layers by the compiled kernel, from the frames themselves, equal those by the plain one."""
 
 from typing import Any
 
@@ -13,11 +13,12 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import choice
-from las.nn.rnn import BidirectionalLayer, RecurrentLayer
+from las.nn.rnn import BidirectionalLayer
 
 CELLS = [PlainLSTMCell, LNGlobalLSTMCell, LNJoinedLSTMCell, LNPerGateLSTMCell]
 INPUT = 6
 
+pytestmark = compiles
 every_cell = pytest.mark.parametrize("cls", CELLS)
 
 
@@ -57,7 +58,6 @@ def assert_near(actual: list[Tensor], expected: list[Tensor], tolerance: float) 
         torch.testing.assert_close(one, other, rtol=0, atol=bound)
 
 
-@compiles
 @every_cell
 @every_cell_norm
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-11), (torch.float32, 1e-4)], ids=str)
@@ -70,7 +70,6 @@ def test_layers_equal_the_plain_recurrence(
         assert_near(results(layer, "cpu", *case), results(layer, "plain", *case), tolerance)
 
 
-@compiles
 @every_cell
 @pytest.mark.parametrize("hidden", [1, 3, 5, 17, 130])
 def test_sizes_that_fill_no_vector(cls: type[LSTMCell], hidden: int) -> None:
@@ -81,7 +80,6 @@ def test_sizes_that_fill_no_vector(cls: type[LSTMCell], hidden: int) -> None:
         assert_near(results(layer, "cpu", *case), results(layer, "plain", *case), tolerance)
 
 
-@compiles
 @pytest.mark.parametrize("batch", [0, 1, 2, 6, 7, 13, 16, 17, 40])
 @pytest.mark.parametrize("frames", [1, 9])
 def test_any_number_of_rows_and_frames(batch: int, frames: int) -> None:
@@ -90,65 +88,13 @@ def test_any_number_of_rows_and_frames(batch: int, frames: int) -> None:
     assert_near(results(layer, "cpu", *case), results(layer, "plain", *case), 1e-11)
 
 
-@compiles
 @every_cell
-def test_no_frames(cls: type[LSTMCell]) -> None:
-    layer = bidirectional(cls, cell_norm="both")
-    assert layer(torch.zeros(3, 0, INPUT), torch.zeros(3, dtype=torch.long)).shape == (3, 0, 10)
-    state = LSTMState(*torch.randn(2, 3, 5))
+def test_no_frames_leave_the_state(cls: type[LSTMCell]) -> None:
+    layer, state = bidirectional(cls, cell_norm="both"), LSTMState(*torch.randn(2, 3, 5))
     outputs, last = layer.forwards(torch.zeros(3, 0, INPUT), torch.zeros(3, dtype=torch.long), state)
     assert outputs.shape == (3, 0, 5) and all(map(torch.equal, last, state))
 
 
-@compiles
-@every_cell
-def test_a_layer_starts_from_a_state(cls: type[LSTMCell]) -> None:
-    torch.manual_seed(3)
-    layer = RecurrentLayer(cls, INPUT, 5).double()
-    frames, state = torch.randn(3, 4, INPUT).double(), LSTMState(*torch.randn(2, 3, 5).double().requires_grad_())
-    lengths = torch.tensor([4, 0, 2])
-    found = []
-    for kernel in ("cpu", "plain"):
-        with choice.use_kernel(kernel):
-            outputs, last = layer(frames, lengths, state)
-        total = outputs.sum() + last.hidden.square().sum() + last.cell.square().sum()
-        found.append([outputs.detach(), *(part.detach() for part in last), *torch.autograd.grad(total, state)])
-    assert_near(*found, 1e-12)
-
-
-@compiles
-@every_cell
-def test_what_padding_holds_is_never_read(cls: type[LSTMCell]) -> None:
-    layer, lengths = bidirectional(cls, cell_norm="both"), torch.tensor([2, 5, 0])
-    padding = torch.arange(5) >= lengths.unsqueeze(1)
-    clean = torch.randn(3, 5, INPUT)
-    found = []
-    for frames in (clean, clean.masked_fill(padding.unsqueeze(-1), float("nan"))):
-        frames.requires_grad_()
-        outputs = layer(frames, lengths)
-        d_outputs = torch.ones_like(outputs).masked_fill(padding.unsqueeze(-1), float("nan"))
-        grads = torch.autograd.grad(outputs, [frames, *layer.parameters()], d_outputs)
-        assert not outputs[padding].any() and not grads[0][padding].any()
-        found.append([outputs, *grads])
-    assert all(map(torch.equal, *found))
-
-
-@compiles
-@every_cell
-def test_results_are_the_same_bit_by_bit_again_and_on_one_thread(cls: type[LSTMCell]) -> None:
-    layer, case = bidirectional(cls, 33, cell_norm="both"), (ragged(37, 20), 20, torch.float32)
-    threads = torch.get_num_threads()
-    found = []
-    try:
-        for number in (1, 1, 2, 2, 5):
-            torch.set_num_threads(number)
-            found.append(results(layer, "cpu", *case))
-    finally:
-        torch.set_num_threads(threads)
-    assert all(all(map(torch.equal, found[0], other)) for other in found[1:])
-
-
-@compiles
 @every_cell
 def test_without_gradients_the_results_are_the_same(cls: type[LSTMCell]) -> None:
     layer, frames, lengths = bidirectional(cls, cell_norm="state"), torch.randn(4, 6, INPUT), torch.tensor([6, 1, 0, 4])
@@ -161,40 +107,6 @@ def test_without_gradients_the_results_are_the_same(cls: type[LSTMCell]) -> None
     assert torch.equal(with_gradients, without) and torch.equal(without, inferred)
 
 
-@compiles
-def test_single_precision_is_no_further_off_than_torch() -> None:
-    """The same weights in fp32 and in fp64: errors of outputs and of gradients, from many frames.
-
-    `nn.LSTM` and the same layer in torch's operations add up a gradient in different orders; which of the two is
-    further off depends on the processor.
-    """
-    torch.manual_seed(4)
-    theirs, lengths = nn.LSTM(INPUT, 64, batch_first=True), torch.full((8,), 150)
-    ours = RecurrentLayer(PlainLSTMCell, INPUT, 64)
-    with torch.no_grad():
-        ours.cell.get_parameter("input_weight").copy_(theirs.weight_ih_l0)
-        ours.cell.get_parameter("recurrent_weight").copy_(theirs.weight_hh_l0)
-        ours.cell.get_parameter("bias").copy_(theirs.bias_ih_l0 + theirs.bias_hh_l0)
-        theirs.bias_ih_l0.copy_(ours.cell.get_parameter("bias"))
-        theirs.bias_hh_l0.zero_()
-    frames = torch.randn(8, 150, INPUT)
-
-    def found(module: nn.Module, dtype: torch.dtype, *rest: Tensor) -> list[Tensor]:
-        outputs, _ = module.to(dtype)(frames.to(dtype), *rest)
-        names = ("weight_hh_l0", "bias_ih_l0") if module is theirs else ("cell.recurrent_weight", "cell.bias")
-        grads = torch.autograd.grad(outputs.square().sum(), [module.get_parameter(name) for name in names])
-        return [part.detach().double() for part in (outputs, *grads)]
-
-    exact = found(ours, torch.float64, lengths)
-    of_ours, of_theirs = found(ours, torch.float32, lengths), found(theirs, torch.float32)
-    with choice.use_kernel("plain"):
-        of_plain = found(ours, torch.float32, lengths)
-    for *parts, true in zip(of_ours, of_theirs, of_plain, exact, strict=True):
-        error, *theirs_off = (float((part - true).norm() / true.norm()) for part in parts)
-        assert error <= 1.5 * max(theirs_off) + 1e-7
-
-
-@compiles
 @every_cell
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_and_automatic_mixed_precision(cls: type[LSTMCell], dtype: torch.dtype) -> None:

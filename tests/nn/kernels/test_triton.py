@@ -175,8 +175,8 @@ def assert_fits(phases: list[compilation.Phase], capability: int) -> None:
 
 def test_says_why_it_does_not_compute_something() -> None:
     frames = torch.randn(2, 4, 12)
-    assert triton.unsupported_reason(LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
-    assert "equations" in triton.unsupported_reason(Doubled(3, 3), frames)
+    assert choice.refusal(triton, LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
+    assert "equations" in choice.refusal(triton, Doubled(3, 3), frames)
     with choice.use_kernel("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
         rnn.RecurrentLayer(LNGlobalLSTMCell, 12, 3)(frames, torch.tensor([4, 2]))
 
