@@ -26,11 +26,6 @@ class Convention:
     rules: AlignmentRules = AlignmentRules()  # noqa: RUF009 - frozen
 
 
-def words(text: str) -> list[str]:
-    """Split a text at spaces."""
-    return text.split()
-
-
 def timit_phones(text: str) -> list[str]:
     """Phones of any of TIMIT's three sets folded to 39; `q`, the glottal stop, is deleted, silences are phones."""
     return [phone for symbol in text.split() if (phone := phones.fold(symbol, 39)) is not None]
@@ -60,7 +55,7 @@ def _without_silences(text: str) -> list[str]:
 
 _PER = "phone_error_rate"
 _ALL = (
-    Convention("nist", "wer", words, words),
+    Convention("nist", "wer", str.split, str.split),
     Convention("timit_kaldi", _PER, timit_phones, timit_phones),
     Convention("timit_glottal", _PER, _labels_and_q, timit_phones_and_q),
     Convention("timit_optional_silence", _PER, _optional_silences, timit_phones, AlignmentRules(optional_words=True)),
