@@ -1,1 +1,1 @@
-"""Scores and constraints that a beam search adds to those of the speller, one per file."""
+"""Scores and constraints that a beam search adds to those of the speller."""
