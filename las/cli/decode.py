@@ -20,7 +20,7 @@ from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
-from las.runtime.errors import ConfigError
+from las.runtime.errors import ConfigError, first_of
 from las.scoring import error_rates, tables
 from las.storage import atomic, output_paths
 from las.training import data_preparation, plots
@@ -68,10 +68,9 @@ def decode_split(
 def _say_dead_ends(names: list[str]) -> None:
     """Name the utterances in which no path reached the end: words that they lack count as deletions."""
     if names:
-        listed = ", ".join(names[:20]) + (f" and {len(names) - 20} others" if len(names) > 20 else "")
         progress.say(
             f"{len(names)} of the utterances came to a dead end, where no path reaches the end of a sentence within "
-            f"the beam; words that they lack count as deletions: {listed}"
+            f"the beam; words that they lack count as deletions: {first_of(names, 20)}"
         )
 
 
@@ -151,7 +150,6 @@ def _waveforms_only(config: Config) -> Augmentation:
 
 
 def _attention_pictures(transcription: Transcription, folder: Path) -> None:
-    """Draw heat maps of attention, one for each segment of a file."""
     for number, piece in enumerate(transcription.pieces, start=1):
         suffix = f".{number}" if len(transcription.pieces) > 1 else ""
         picture = folder / f"{Path(transcription.id).stem}{suffix}.png"
@@ -186,6 +184,5 @@ def _decode_own_split(
 
 
 def _write_lines(path: Path, lines: list[str]) -> None:
-    """Write a file, in the main process."""
     if distributed.is_main():
         atomic.write(path, (line + "\n" for line in lines))

@@ -228,5 +228,4 @@ def _shared(places: Sequence[tuple[Place, Job]]) -> tuple[Place, Job, Job] | Non
 
 
 def _differs(job: Job, other: Job) -> str:
-    """The first key that two jobs set differently."""
     return next(a.partition("=")[0] for a, b in zip(job, other, strict=True) if a != b).lstrip("+")

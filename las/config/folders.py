@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from las.runtime.errors import ConfigError, nearest
+from las.runtime.errors import ConfigError, first_of, nearest
 
 SHOWN = 5
 """Names of options that the announcement lists before it counts the others."""
@@ -83,12 +83,12 @@ def announcement(directory: Path, folders: Folders) -> str:
     hidden = _twice(directory, folders.found)
     every = [*folders.named, *folders.found]
     added = sorted({_name(path) for folder in every for path in folder.glob("*/*.yaml")} - {*hiding, *hidden})
-    line = f"own configs of {', '.join(map(str, every))}: {_shortened(added) or 'no option of another name'}"
+    line = f"own configs of {', '.join(map(str, every))}: {first_of(added, SHOWN) or 'no option of another name'}"
     if hiding:
-        line += f"; in place of the package's own: {_shortened(hiding)}"
+        line += f"; in place of the package's own: {first_of(hiding, SHOWN)}"
     if hidden:
         line += (
-            f"; left out, because the package has options of these names: {_shortened(hidden)} "
+            f"; left out, because the package has options of these names: {first_of(hidden, SHOWN)} "
             f"(--config-dir={folders.found[0].name} puts yours in their place)"
         )
     return line
@@ -187,7 +187,7 @@ def _name(path: Path) -> str:
 
 
 def _twice(directory: Path, folders: Sequence[Path]) -> list[str]:
-    """Cards of folders that have the name of one of the package's."""
+    """Options in folders that have the name of one of the package's."""
     names = {_name(path) for folder in folders for path in folder.glob("*/*.yaml")}
     return sorted(name for name in names if (directory / f"{name}.yaml").exists())
 
@@ -218,8 +218,3 @@ def _known(directory: Path, folder: Path, working: Path) -> Path:
 
 def _of_verbs(directory: Path, folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.yaml") if (directory / path.name).exists())
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -43,7 +43,7 @@ def summary(path: Path) -> str:
             comment.append(line.lstrip("# "))
     if comment:
         return " ".join(comment)
-    of_class = docstrings(name)[1].partition("\n")[0] if (name := target(path)) else ""
+    of_class = _docstrings(name)[1].partition("\n")[0] if (name := target(path)) else ""
     return " ".join(filter(None, [of_class, _values(path)]))
 
 
@@ -94,14 +94,9 @@ def documentation(name: str) -> str:
     return "\n\n".join([f"{name}: {where}", *filter(None, [of_class, of_module])])
 
 
-def docstrings(name: str) -> tuple[str, str]:
-    """The file of a class of las, and its docstring; empty for one of another package."""
-    where, of_class, _ = _docstrings(name)
-    return where, of_class
-
-
 @functools.cache
 def _docstrings(name: str) -> tuple[str, str, str]:
+    """The file of a class of las, its docstring and its module's; empty for one of another package."""
     module, _, cls = name.rpartition(".")
     module = public.COMPONENTS.get(cls, "") if module == "las" else module
     if not module.startswith("las."):

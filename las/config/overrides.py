@@ -105,14 +105,20 @@ def typed(override: str) -> str:
 
 def value_of(key: str, overrides: Sequence[str]) -> Any:
     """The value that the last of some overrides gives a key, without its quotes; None if none sets the key."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     matching = [override for override in overrides if override.partition("=")[0] == key]
     try:
-        return OverridesParser.create().parse_override(matching[-1]).value() if matching else None
+        return _parsed(matching[-1]).value() if matching else None
     except HydraException as error:
         raise ConfigError(str(error)) from error
+
+
+def _parsed(override: str) -> Any:
+    """An override as Hydra reads it. Raises HydraException for one that it cannot read."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(override)
 
 
 def of_section(section: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -207,7 +213,7 @@ def explain_unreadable(overrides: Sequence[str]) -> str | None:
 def explain_sweep(overrides: Sequence[str]) -> str | None:
     """Message for the first value with a comma outside quotes and brackets, which is a sweep; None if there is none."""
     for each in overrides:
-        if _is_sweep(each):
+        if _parsed(each).is_sweep_override():
             key, _, value = each.partition("=")
             return (
                 f"{each}: commas stand between several values. For a list: {shlex.quote(f'{key}=[{value}]')}; for a "
@@ -221,13 +227,12 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
     Hydra's own keys are left out. Raises ConfigError for an override that cannot be parsed.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     swept = [override for override in overrides if not HYDRA.match(override)]
     try:
         require_readable(swept)
-        parsed = OverridesParser.create().parse_overrides(swept)
+        parsed = map(_parsed, swept)
         choices = [
             [f"{parsed_override.get_key_element()}={value}" for value in parsed_override.sweep_string_iterator()]
             if parsed_override.is_sweep_override()
@@ -254,17 +259,10 @@ def _with_closed_brackets(key: str, value: str) -> str | None:
 
 
 def _is_readable(text: str) -> bool:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        OverridesParser.create().parse_override(text)
+        _parsed(text)
     except HydraException:
         return False
     return True
-
-
-def _is_sweep(text: str) -> bool:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return bool(OverridesParser.create().parse_override(text).is_sweep_override())

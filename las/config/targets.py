@@ -100,7 +100,6 @@ def _is_a(cls: type, annotation: Any) -> bool:
 
 
 def _kinds(annotation: Any) -> list[str]:
-    """Names of the classes that an annotation asks for."""
     found = []
     for each in _alternatives(annotation):
         if typing.get_origin(each) is collections.abc.Callable:

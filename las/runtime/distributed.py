@@ -302,7 +302,6 @@ def require_same(name: str, value: Any) -> None:
 
 
 def _sum(tensor: Tensor) -> Tensor:
-    """Sum a tensor over the processes, in place."""
     _run_collective(partial(distributed.all_reduce, tensor, async_op=True))
     return tensor
 

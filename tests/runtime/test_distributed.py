@@ -101,19 +101,15 @@ def test_one_two_one_processes_train_as_one_does(root: Path, alone: Path) -> Non
 
 @pytest.mark.slow
 def test_an_acoustic_model_trains_in_one_two_and_one_processes_as_in_one(root: Path) -> None:
-    still = ["model.listener.dropout=0"]
-
     def hybrid(name: str, **faults: Any) -> Training:
         (root / name).mkdir(exist_ok=True)
-        where = [f"run_dir={root / name}"]
-        return Training([*tiny_frames.overrides(root, *still, *LENGTH), *where], root / f"{name}.seen", **faults)
+        given = tiny_frames.overrides(root, "model.listener.dropout=0", *LENGTH)
+        return Training([*given, f"run_dir={root / name}"], root / f"{name}.seen", **faults)
 
     quiet = together(root, 1, hybrid("hybrid"))
-    ends = [
-        together(root, 1, hybrid("hybrids", fault=terminate, at=(0, 2))),
-        together(root, 2, hybrid("hybrids", fault=terminate, at=(1, 5))),
-        together(root, 1, hybrid("hybrids")),
-    ]
+    stops = [(1, (0, 2)), (2, (1, 5))]
+    ends = [together(root, number, hybrid("hybrids", fault=terminate, at=at)) for number, at in stops]
+    ends.append(together(root, 1, hybrid("hybrids")))
     assert (quiet.codes, [end.codes for end in ends]) == ([0], [[75], [75, 75], [0]]), ends[1].said
     assert batches(root / "hybrids") == batches(root / "hybrid")
     assert losses(root / "hybrids") == pytest.approx(losses(root / "hybrid"), abs=1e-6)
@@ -130,7 +126,7 @@ def test_a_loss_or_memory_that_fails_in_one_process_is_answered_by_all(root: Pat
 
     ending = together(root, 2, training(root, "spoilt", SHORT, fault=spoil, at=(1, 3)))
     assert ending.codes == [0, 0], ending.said
-    assert ending.said.count("step 3: the loss is nan") == ending.said.count("This update was left out") == 1
+    assert ending.said.count("step 3: ") == ending.said.count("left out") == 1
     found = losses(root / "spoilt")
     assert sorted(found) == [1, 2, 4]
     assert {step: found[step] for step in (1, 2)} == pytest.approx(beginning(alone, 2), abs=1e-6)
@@ -156,7 +152,7 @@ def test_a_process_that_is_killed_ends_the_others_and_training_goes_on_later(roo
     started = time.monotonic()
     ending = together(root, 2, training(root, "killed", SHORT, fault=kill))
     assert ending.codes == [1, -signal.SIGKILL] and time.monotonic() - started < 30
-    named = re.search(rf"las: {WHERE} gives no sign of life at step 3, with (\S+)\. The same command", ending.said)
+    named = re.search(rf"las: {WHERE} .* at step 3, with (\S+)\. ", ending.said)
     assert named and named[1] in batches(alone)[3], ending.said
     assert not (root / "killed/lock.json").exists()
     assert together(root, 2, training(root, "killed", SHORT)).codes == [0, 0]
@@ -167,15 +163,15 @@ def test_a_process_that_is_killed_ends_the_others_and_training_goes_on_later(roo
 def test_a_process_that_stands_still_ends_the_others(root: Path) -> None:
     ending = together(root, 2, Impatient(training(root, "stopped", fault=stop)), limit_s=40)
     assert ending.codes == [1, -signal.SIGKILL], ending.said
-    assert re.search(rf"las: {WHERE} gives no sign of life at step 3, with ftr0_sx\d", ending.said), ending.said
+    assert re.search(rf"las: {WHERE} .* at step 3, with ftr0_sx\d", ending.said), ending.said
 
 
 @pytest.mark.slow
 def test_an_error_in_one_process_is_said_and_ends_the_others_with_its_code(root: Path) -> None:
     ending = together(root, 2, training(root, "failed", fault=fail))
     assert ending.codes == [3, 3], ending.said
-    assert ending.said.count("las train: utterance x: its file is gone") == 1
-    assert re.search(rf"las: {WHERE} ended at step 3, with \S+: utterance x: its file is gone\. The same", ending.said)
+    assert ending.said.count("las train: utterance x: ") == 1
+    assert re.search(rf"las: {WHERE} ended at step 3, with \S+: utterance x: ", ending.said)
 
 
 @pytest.mark.slow
@@ -184,8 +180,8 @@ def test_an_error_of_the_main_process_before_training_ends_the_others(root: Path
     (root / "locked/lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": time.time()}))
     ending = together(root, 2, body)
     assert ending.codes == [5, 5], ending.said
-    assert ending.said.count("las train: ") == 1 and "in use by process 1 on elsewhere" in ending.said
-    assert "las: process 0 (pid " in ending.said and "ended before its first update" in ending.said
+    assert ending.said.count("las train: ") == 1 and "process 1 on elsewhere" in ending.said
+    assert "las: process 0 (pid " in ending.said and "first update" in ending.said
 
 
 def exchanges() -> int:
@@ -210,7 +206,7 @@ def exchanges() -> int:
         try:
             distributed.require_same("checkpoint", number)
         except StorageError as error:
-            assert "do not find the same checkpoint: 0, 1, by process" in str(error)
+            assert "checkpoint: 0, 1" in str(error)
         else:
             return 9
     return 0
@@ -281,9 +277,9 @@ def test_a_signal_to_torchrun_saves_and_another_number_of_processes_goes_on(root
     first.send_signal(number)
     said, _ = first.communicate(timeout=PATIENCE_S)
     assert first.returncode != 0
-    stopped = re.search(r"las train: stopped by a signal at step (\d+), which is saved", said)
+    stopped = re.search(r"las train: .* signal at step (\d+), ", said)
     assert stopped, said
-    assert said.count("which is saved") == 1
+    assert said.count("is saved") == 1
     second = torchrun(1, arguments(root, number.name, *length))
     said, _ = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0 and f"resuming at step {stopped[1]} " in said, said
@@ -300,7 +296,7 @@ def test_torchrun_ends_when_a_process_is_killed_and_the_same_command_goes_on(roo
     ).stdout.split()
     os.kill(int(children[-1]), signal.SIGKILL)
     said, _ = first.communicate(timeout=PATIENCE_S)
-    assert first.returncode == 1 and "gives no sign of life at step" in said, said
+    assert first.returncode == 1 and "sign of life" in said, said
     second = torchrun(2, arguments(root, "again", *length))
     said, _ = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0 and "resuming at step 20 " in said, said
