@@ -83,14 +83,19 @@ def test_pink_noise_loses_three_decibels_an_octave_and_white_none() -> None:
 
 
 def test_babble_is_the_sum_of_the_talkers_that_were_drawn() -> None:
-    """Each talker hums at a frequency of its own, and only these are in the mixture."""
-    tones = Talkers(4, lambda index: np.sin(2 * np.pi * (500 + 500 * index) * np.arange(RATE) / RATE))
-    noise = AdditiveNoise(snr_db=0.0, kinds=["babble"], talkers=[2, 5])
-    noisy, drawn = noise(speech(), RATE, generator(3), tones)
+    """Each talker hums at a frequency of its own, only these are in the mixture, and none is louder than another."""
+    times = np.arange(RATE) / RATE
+    tones = Talkers(4, lambda index: (index + 1) * np.sin(2 * np.pi * (500 + 500 * index) * times))
+    for seed in range(5):
+        noise = AdditiveNoise(snr_db=0.0, kinds=["babble"], talkers=2)
+        noisy, drawn = noise(speech(), RATE, generator(seed), tones)
+        assert drawn is not None and drawn["talkers"] == 2
+        spectrum = np.abs(np.fft.rfft(noisy - speech()))
+        (loud,) = np.nonzero(spectrum > 0.01 * spectrum.max())
+        assert {*loud.tolist()} <= {500, 1000, 1500, 2000}
+        assert spectrum[loud] == pytest.approx([spectrum.max()] * len(loud))
+    drawn = AdditiveNoise(kinds=["babble"], talkers=[2, 5])(speech(), RATE, generator(3), tones)[1]
     assert drawn is not None and 2 <= drawn["talkers"] <= 5
-    spectrum = np.abs(np.fft.rfft(noisy - speech()))
-    loud = set(np.flatnonzero(spectrum > 0.01 * spectrum.max()).tolist())
-    assert loud <= {500, 1000, 1500, 2000} and loud
     refused("augment.noise|babble", noise, speech(), RATE, generator(), Talkers(0, lambda index: speech()))
 
 
