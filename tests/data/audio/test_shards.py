@@ -58,6 +58,8 @@ def test_a_shard_that_is_cut_short_or_changed_is_named(tmp_path: Path) -> None:
     assert files.info(first).num_samples == 3200
     shard.write_bytes(content[:1024] + content)
     refused("b.wav|shard was changed", files.load, second)
+    packed(tmp_path, tiny.sound(tmp_path / "a.wav", 0.3))
+    refused("a.wav|shard was changed", files.info, first)
     shard.unlink()
     refused("train-000000.tar|does not exist", files.info, second)
 
