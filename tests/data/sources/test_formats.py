@@ -327,6 +327,7 @@ def test_names_that_differ_in_case_belong_together(tmp_path: Path) -> None:
     for name, text in pairs.items():
         sound(tmp_path / name, 0.1)
         (tmp_path / text).write_text(f"of {text}")
+    (tmp_path / "b.lab").write_text("not read next to b.txt")
     _, source = formats.read(tmp_path, None, PLAIN)
     texts = {Path(entry.audio).name: entry.text for entry in source.entries}
     assert texts == {"A.WAV": "of a.txt", "b.wav": "of b.txt", "B.wav": "of B.LAB", "C.wav": "of C.Txt"}
