@@ -256,7 +256,7 @@ def test_second_derivatives_are_those_of_the_plain_equations(name: str) -> None:
             if kernel == "plain":
                 first = torch.autograd.grad(total, wanted, create_graph=True)
             else:
-                with pytest.warns(UserWarning, match="computed by the plain equations"):
+                with pytest.warns(UserWarning, match="plain equations"):
                     first = torch.autograd.grad(total, wanted, create_graph=True)
             squares = sum(part.square().sum() for part in first)
         found.append([*first, *torch.autograd.grad(squares, wanted)])
@@ -311,7 +311,7 @@ def test_back_to_torch(options: dict[str, Any]) -> None:
     again = las.LSTM.from_torch(theirs)
     near([again(FRAMES.double())[0]], [lstm(FRAMES.double())[0]], 1e-12)
     for other in ({"cell": "ln_global"}, {"cell": "lstm", "cell_norm": "output"}):
-        with pytest.raises(ConfigError, match=r"torch.nn.LSTM has no equal of it, only of cell='lstm' without a norm"):
+        with pytest.raises(ConfigError, match=r"torch.nn.LSTM .*cell='lstm'"):
             las.LSTM(INPUT, HIDDEN, **other).to_torch()
 
 

@@ -136,7 +136,7 @@ def test_what_follows_changes_nothing() -> None:
 
 
 def test_ranges_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"high_hz=4500 must be above low_hz=100 and at most 4000"):
+    with pytest.raises(ArgumentError, match=r"high_hz=4500 .*low_hz=100 .*4000"):
         Gammatone(8000, high_hz=4500.0)
     with pytest.raises(ArgumentError, match="low_hz=10"):
         Gammatone(8000, low_hz=10.0)

@@ -3,7 +3,7 @@
 import copy
 import functools
 import pickle  # noqa: TID251 - its own output, as a data loader's worker gets it
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -171,15 +171,6 @@ def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> Non
         assert torch.equal(output[row, 0, HIDDEN:], h_n[-1, row])
 
 
-def test_padding_reaches_nothing() -> None:
-    lstm, frames = LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True), padded(dtype=torch.float32)
-    poisoned = frames.detach().clone()
-    for row, length in enumerate(LENGTHS):
-        poisoned[row, length:] = float("nan")
-    expected, actual = (flat(lstm(each, lengths=LENGTHS)) for each in (frames, poisoned))
-    assert all(torch.equal(one, other) for one, other in zip(actual, expected, strict=True))
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("both", [0, 1])
 def test_states_and_lengths_of_any_layout_equal_torch(layout: str, both: int) -> None:
@@ -273,30 +264,26 @@ def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
     ],
 )
 def test_a_bool_is_no_probability_anywhere(make: Any) -> None:
-    with pytest.raises(ConfigError, match=r"=(\[0.1,)?(true|false|True|False)\]? should be a number"):
+    with pytest.raises(ConfigError, match=r"=(\[0.1,)?(true|false|True|False)\]? should be"):
         make()
 
 
 def test_what_cannot_be_read_is_explained() -> None:
     lstm, frames = LSTM(INPUT, HIDDEN, batch_first=True), torch.randn(2, FRAMES, INPUT)
-    zeros = torch.zeros(1, 2, HIDDEN)
-    with pytest.raises(ConfigError, match="frames of 4 values, but input_size=3"):
-        lstm(torch.randn(2, FRAMES, 4))
-    with pytest.raises(ConfigError, match="lengths run from 3 to 7, but rows have 6 frames"):
-        lstm(frames, lengths=[7, 3])
-    with pytest.raises(ConfigError, match="2 whole numbers"):
-        lstm(frames, lengths=[3])
-    with pytest.raises(ConfigError, match="a PackedSequence has its own"):
-        lstm(pack_padded_sequence(frames, torch.tensor([6, 6]), batch_first=True), lengths=[6, 6])
-    with pytest.raises(ConfigError, match=r"c_0 has the shape \[1, 3, 5\], expected \[1, 2, 5\]"):
-        lstm(frames, (zeros, torch.zeros(1, 3, HIDDEN)))
-    with pytest.raises(ConfigError, match=r"h_0 is torch.int64 on cpu, but the input is torch.float32 on cpu"):
-        lstm(frames, (zeros.long(), zeros))
-    with pytest.raises(ConfigError, match=r"c_0 is torch.float32 on meta.*c_0.to\(input\)"):
-        lstm(frames, (zeros, zeros.to("meta")))
-    with pytest.raises(TypeError, match=r"is torch.float32 on meta: the compiled kernel reads"):
+    zeros, packed = torch.zeros(1, 2, HIDDEN), pack_padded_sequence(frames, torch.tensor([6, 6]), batch_first=True)
+    cases: list[tuple[str, Callable[[], Any]]] = [
+        (r"4 values.*input_size=3", lambda: lstm(torch.randn(2, FRAMES, 4))),
+        (r"lengths.*3 to 7.*6 frames", lambda: lstm(frames, lengths=[7, 3])),
+        (r"2 whole numbers", lambda: lstm(frames, lengths=[3])),
+        (r"2 whole numbers", lambda: lstm(frames, lengths=[True, True])),
+        (r"PackedSequence.*lengths", lambda: lstm(packed, lengths=[6, 6])),
+        (r"c_0.*\[1, 3, 5\].*\[1, 2, 5\]", lambda: lstm(frames, (zeros, torch.zeros(1, 3, HIDDEN)))),
+        (r"h_0.*torch.int64.*torch.float32", lambda: lstm(frames, (zeros.long(), zeros))),
+        (r"c_0.*meta.*c_0.to\(input\)", lambda: lstm(frames, (zeros, zeros.to("meta")))),
+        (r"4 dimensions", lambda: lstm(frames.unsqueeze(0))),
+    ]
+    for message, call in cases:
+        with pytest.raises(ConfigError, match=message):
+            call()
+    with pytest.raises(TypeError, match=r"torch.float32 on meta"):
         copy.deepcopy(lstm).to("meta")(frames)
-    with pytest.raises(ConfigError, match="2 whole numbers"):
-        lstm(frames, lengths=[True, True])
-    with pytest.raises(ConfigError, match="4 dimensions"):
-        lstm(frames.unsqueeze(0))

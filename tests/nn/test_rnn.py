@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import las
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN, Kernel, PlainKernel, unroll
 from las.nn.masking import reverse
@@ -133,30 +132,6 @@ def test_without_frames_the_state_stays(name: str) -> None:
     outputs, last = layer(random_frames(2, 0), torch.tensor([0, 0]), state)
     assert outputs.shape == (2, 0, HIDDEN)
     assert torch.equal(last.hidden, state.hidden) and torch.equal(last.cell, state.cell)
-
-
-def test_bidirectional_lstm_equals_torch_on_packed_sequences() -> None:
-    layer = bidirectional_of("lstm")
-    oracle = nn.LSTM(INPUT, HIDDEN, batch_first=True, bidirectional=True, dtype=torch.float64)
-    cells = {"": layer.forwards.cell, "_reverse": layer.backwards.cell}
-    with torch.no_grad():
-        for suffix, cell in cells.items():
-            assert isinstance(cell, PlainLSTMCell)
-            getattr(oracle, f"weight_ih_l0{suffix}").copy_(cell.input_weight)
-            getattr(oracle, f"weight_hh_l0{suffix}").copy_(cell.recurrent_weight)
-            getattr(oracle, f"bias_ih_l0{suffix}").copy_(cell.bias)
-            getattr(oracle, f"bias_hh_l0{suffix}").zero_()
-    lengths = torch.tensor([3, 5, 1, 4])
-    frames = random_frames().requires_grad_()
-    packed = nn.utils.rnn.pack_padded_sequence(frames, lengths, batch_first=True, enforce_sorted=False)
-    expected, _ = nn.utils.rnn.pad_packed_sequence(oracle(packed)[0], batch_first=True)
-    ours = layer(frames, lengths)
-    assert_same(ours, expected)
-    slopes = torch.randn_like(ours)
-    mine = [frames, *(cell.recurrent_weight for cell in cells.values())]
-    theirs = [frames, *(getattr(oracle, f"weight_hh_l0{suffix}") for suffix in cells)]
-    gradients = torch.autograd.grad((ours * slopes).sum(), mine)
-    assert_same(gradients, torch.autograd.grad((expected * slopes).sum(), theirs))
 
 
 def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:

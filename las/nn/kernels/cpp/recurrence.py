@@ -96,28 +96,12 @@ POINTERS = (
 )
 
 
-class Int64s(ctypes.c_void_p):
-    """A pointer to whole numbers."""
-
-    dtype = torch.int64
-
-
-class Doubles(ctypes.c_void_p):
-    """A pointer to fp64, whatever type the other numbers of its structure have."""
-
-    dtype = torch.float64
+def _pointer(dtype: torch.dtype) -> type[ctypes.c_void_p]:
+    """A type of fields that point to numbers of this type, whatever type the others of the structure have."""
+    return type("Pointer", (ctypes.c_void_p,), {"dtype": dtype})
 
 
-class Bools(ctypes.c_void_p):
-    """A pointer to truth values."""
-
-    dtype = torch.bool
-
-
-class Bytes(ctypes.c_void_p):
-    """A pointer to bytes."""
-
-    dtype = torch.uint8
+Int64s, Doubles, Bools, Bytes = map(_pointer, (torch.int64, torch.float64, torch.bool, torch.uint8))
 
 
 class Structure(ctypes.Structure):
