@@ -19,7 +19,7 @@ from las.config import folders as config_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table
-from las.runtime.errors import ConfigError, LasError, NumericalError
+from las.runtime.errors import LasError, NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
 
@@ -125,11 +125,11 @@ def test_a_training_that_breaks_is_a_result(
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "trainer.broken_after_epochs=0")
     answer = las(*command)
     assert answer.code == 0, answer.err
-    assert "diverged; recorded as a result" in answer.out
+    assert "diverged" in answer.out
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
     page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()
-    assert "Diverged trainings, recorded as results" in page
+    assert "Diverged trainings" in page
     answer = las(*command, "dry_run=true")
     assert answer.out.count("broken") == 2 and "nothing is left to train" in answer.out
 
@@ -137,8 +137,8 @@ def test_a_training_that_breaks_is_a_result(
 def test_a_report_without_results_is_a_message_and_no_empty_page(two_rows: None, corpus: Path, las: Las) -> None:
     answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
     assert answer.code == 3
-    assert "recipe=bo18_table3 has no results at the tier smoke on timit: no training is finished below" in answer.err
-    assert "Train first: las reproduce recipe=bo18_table3 tier=smoke corpus=timit" in answer.err
+    for words in ("recipe=bo18_table3", "smoke on timit", "las reproduce recipe=bo18_table3 tier=smoke corpus=timit"):
+        assert words in answer.err
     assert not (corpus / "runs").exists() and not list((corpus / "results").glob("*"))
 
 
@@ -233,47 +233,34 @@ BROKEN = {"seed": 1, "steps": 3, "broken": "NaN"}
     ("overrides", "says"),
     rest_slow(
         [
-            (["recipe=bo18_table"], r"recipe=bo18_table: there is no such recipe\. Did you mean bo18_table\d"),
-            ([], r"recipe has no value: add recipe=\.\.\. to the command"),
-            (["recipe=bo18_table3", "tier=smal"], r"tier=smal: there is no such tier\. Did you mean smoke"),
-            (["recipe=bo18_table3", "seeds=many"], r"seeds='many' should be a whole number"),
-            (["recipe=bo18_table3", "rows=[basline]"], r"rows: bo18_table3 has no row basline\. Did you mean baseline"),
-            (["recipe=bo18_table3", "rows=basline"], r"bo18_table3 has no row basline\. Did you mean baseline"),
-            (["recipe=bo18_table3", "rows=1"], r"rows=1 should be"),
-            (["recipe=bo18_table3", "seeds=0"], r"seeds=0 must be at least 1"),
-            (["recipe=bo18_table3", "jobs=0"], r"jobs=0 must be at least 1"),
-            (["recipe=bo18_table3", "report=yes"], r"report='yes' should be true or false"),
-            (["recipe=bo18_table3", "seed=3"], r"seed=\.\.\. is what the rows differ in: choose seeds="),
-            (["recipe=bo18_table3", "optim.lrr=1"], r"recipe bo18_table3, row baseline: .*Did you mean optim\.lr"),
-            (["recipe=bo18_table3", "tier=paper"], r"corpus\.root has no value: add corpus\.root="),
+            ("recipe=bo18_table", "recipe=bo18_table bo18_table1"),
+            ("", "recipe=..."),
+            ("recipe=bo18_table3 tier=smal", "tier=smal smoke"),
+            ("recipe=bo18_table3 seeds=many", "seeds='many'"),
+            ("recipe=bo18_table3 rows=[basline]", "rows basline baseline"),
+            ("recipe=bo18_table3 rows=basline", "rows basline baseline"),
+            ("recipe=bo18_table3 rows=1", "rows=1"),
+            ("recipe=bo18_table3 seeds=0", "seeds=0 1"),
+            ("recipe=bo18_table3 jobs=0", "jobs=0 1"),
+            ("recipe=bo18_table3 report=yes", "report='yes'"),
+            ("recipe=bo18_table3 seed=3", "seed=... seeds=..."),
+            ("recipe=bo18_table3 optim.lrr=1", "bo18_table3 baseline optim.lr"),
+            ("recipe=bo18_table3 tier=paper", "corpus.root="),
+            ("recipe=bo18_table3 tier=smoke corpus.vocabulary=60", "baseline vocabulary=60 150"),
+            ("recipe=bo18_table3 tier=smoke corpus.vocabulary=60 dry_run=true", "baseline vocabulary=60 150"),
+            ("recipe=bo18_table3 tier=smoke model.listener.hidden_size=0 dry_run=true", "baseline hidden_size=0 1"),
+            ("recipe=bo18_table3 tier=smoke search=beam_ctc dry_run=true", "baseline search.ctc CTC"),
         ],
         keep=5,
     ),
 )
-def test_mistakes_are_explained(overrides: list[str], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        reproduce.reproduce(overrides)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    rest_slow(
-        [
-            (["corpus.vocabulary=60"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
-            (["corpus.vocabulary=60", "dry_run=true"], "vocabulary=60: the word lists serve from 150 to 3969 words"),
-            (["model.listener.hidden_size=0", "dry_run=true"], "hidden_size=0 must be at least 1"),
-            (["search=beam_ctc", "dry_run=true"], "search.ctc: this model was trained without CTC"),
-        ],
-        keep=1,
-    ),
-)
-def test_what_cannot_be_built_is_named_before_anything_is_trained(
-    given: list[str], says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+def test_mistakes_are_named_before_anything_is_trained(
+    overrides: str, says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", *given)
-    assert answer.code == 2 and answer.err.startswith("las reproduce: recipe bo18_table3, row baseline: ")
-    assert says in answer.err and list(tmp_path.iterdir()) == []
+    answer = las("reproduce", *overrides.split())
+    assert answer.code == 2 and [word for word in says.split() if word not in answer.err] == [], answer.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -61,10 +61,11 @@ def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
 
 
 def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:
-    sweep = dataclasses.replace(recipe.read("lr_sweep"), tiers=tuned.tiers)
-    planned = plan(sweep)
+    asked = recipe.read("lr_sweep")
+    smoke = dataclasses.replace(tuned.tiers["smoke"], seeds=1)
+    planned = plan(dataclasses.replace(asked, rows=asked.rows[:4], tiers={**tuned.tiers, "smoke": smoke}))
     assert {job.rate for job in planned} == {None}
-    assert len({job.config["optim"]["lr"] for job in planned}) > 3
+    assert len({job.config["optim"]["lr"] for job in planned}) > 1
 
 
 def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe) -> None:

@@ -225,55 +225,50 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("titel", "x", r"recipes/bo18_table3\.yaml: there is no key 'titel'\. Did you mean title"),
-        ("setting", "bo18_timt", r"setting: bo18_timt does not exist\. Did you mean bo18_timit"),
-        ("setting", "smoke", r"setting: smoke does not exist"),
-        ("look_every", "often", r"bo18_table3\.yaml: look_every='often' should be a whole number"),
-        ("family", "faithful", r"family: faithful does not exist\. Did you mean paper-faithful or clean"),
-        ("rows", [{"name": "x"}], r"row 1: label is missing"),
-        ("rows", ["x"], r"row 1 should be a section with the keys at, family, label"),
-        ("rows", [{"name": "x", "label": "x", "at": {"opne": []}}], r"row 1: at: opne does not exist"),
-        ("rows", [{"name": "x", "label": "x", "repeat": "run"}], r"repeat: run does not exist\. Did you mean runs"),
-        ("rows", [{"name": "x", "label": "x", "paper": {"per": 0.1}}], r"per is no number of a paper\. Did you mean"),
-        ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], r"paper\.wer='19' should be a number"),
-        (
-            "rows",
-            [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}],
-            r"sub_epoch=1\.5 should be a whole number",
-        ),
+        ("titel", "x", "bo18_table3.yaml 'titel' title"),
+        ("setting", "bo18_timt", "setting bo18_timt bo18_timit"),
+        ("setting", "smoke", "setting smoke"),
+        ("look_every", "often", "bo18_table3.yaml look_every='often'"),
+        ("family", "faithful", "family faithful paper-faithful"),
+        ("rows", [{"name": "x"}], "row 1 label"),
+        ("rows", ["x"], "row 1 at, family, label"),
+        ("rows", [{"name": "x", "label": "x", "at": {"opne": []}}], "row 1 at opne open"),
+        ("rows", [{"name": "x", "label": "x", "repeat": "run"}], "repeat run runs"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"per": 0.1}}], "paper per"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], "paper.wer='19'"),
+        ("rows", [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}], "sub_epoch=1.5"),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(copy: Path, key: str, value: object, says: str) -> None:
     path = copy / "bo18_table3.yaml"
     values = OmegaConf.to_container(OmegaConf.load(path))
     OmegaConf.save(OmegaConf.create({**values, key: value}), path)
-    with pytest.raises(ConfigError, match=says):
-        recipe.read("bo18_table3")
+    mistaken("bo18_table3", says)
 
 
-def test_mistakes_in_a_setting_are_named(copy: Path) -> None:
-    path = copy / "settings" / "bo18_timit.yaml"
-    path.write_text(path.read_text().replace("seeds: 3", "seds: 3"))
-    with pytest.raises(
-        ConfigError, match=r"settings/bo18_timit\.yaml: open: there is no key 'seds'. Did you mean seeds"
-    ):
-        recipe.read("bo18_table3")
+def mistaken(name: str, says: str, tier: str = "open") -> None:
+    with pytest.raises(ConfigError) as error:
+        recipe.read(name).tier(tier)
+    assert [word for word in says.split() if word not in str(error.value)] == [], error.value
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
 
 
 def test_a_setting_may_name_another_for_a_tier(copy: Path) -> None:
     assert recipe.read("bo18_table2").tier("open") == recipe.read("bo18_table3").tier("open")
     assert recipe.read("bo18_table2").tier("paper") != recipe.read("bo18_table3").tier("paper")
-    path = copy / "settings" / "bo18_librispeech.yaml"
-    path.write_text(path.read_text().replace("open: bo18_timit", "open: bo18_timt"))
-    with pytest.raises(ConfigError, match=r"settings/bo18_librispeech\.yaml: open: bo18_timt does not exist"):
-        recipe.read("bo18_table2")
+    replace(copy / "settings/bo18_librispeech.yaml", "open: bo18_timit", "open: bo18_timt")
+    mistaken("bo18_table2", "settings/bo18_librispeech.yaml open bo18_timt bo18_timit")
+    replace(copy / "settings/bo18_timit.yaml", "seeds: 3", "seds: 3")
+    mistaken("bo18_table3", "settings/bo18_timit.yaml open 'seds' seeds")
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"recipe=bo18_table4: there is no such recipe\. Did you mean bo18_table\d"):
-        recipe.read("bo18_table4")
-    with pytest.raises(ConfigError, match=r"tier=small: there is no such tier\. Did you mean smoke"):
-        recipe.read("bo18_table3").tier("small")
+    mistaken("bo18_table4", "recipe=bo18_table4 bo18_table")
+    mistaken("bo18_table3", "tier=small smoke", tier="small")
 
 
 def test_a_wheel_carries_recipes_beside_its_configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
