@@ -218,6 +218,12 @@ def test_the_minimum_length_and_the_end_threshold_hold_back_the_end() -> None:
     assert BeamSearch(3, 0.0, end_threshold=EndThreshold(1.5))(unsure, torch.tensor([4]))[0][0].tokens == []
 
 
+def test_rewards_to_come_keep_a_search_going() -> None:
+    """The end is the likelier symbol, and ranks first until longer hypotheses have more rewards."""
+    search = BeamSearch(2, 0.0, length_reward=LengthReward(2.0))
+    assert search(endless([0.6, 0.4], 6), torch.tensor([6]))[0][0].tokens == [1] * 6
+
+
 def test_constraints_give_way_where_nothing_else_is_possible() -> None:
     only_end = endless([1.0, 0.0, 0.0], 5)
     best = BeamSearch(2, min_length=MinLength(0.5))(only_end, torch.tensor([5]))[0][0]
