@@ -15,7 +15,7 @@ from torch.nn import functional
 from las.config.build import require
 from las.nn.listener import FrontEnd, Reduced, reduce_time, reduced_length
 from las.nn.masking import Lengths, mask_of
-from las.nn.normalisation import NoNorm, Rows, RunningMoments, moment_norm
+from las.nn.normalisation import Rows, RunningMoments, moment_norm
 from las.runtime.errors import ArgumentError, require_known
 
 Planes = Float[Tensor, "batch channels rows features"]
@@ -38,7 +38,7 @@ class ChannelNorm(nn.Module):
         return moment_norm(values, self.moments(values, mask), self.gain, self.bias, self.eps).movedim(-1, 1)
 
 
-NORMS: dict[str, type[nn.Module]] = {"none": NoNorm, "batch": ChannelNorm}
+NORMS: dict[str, type[nn.Module]] = {"none": nn.Identity, "batch": ChannelNorm}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda planes: planes, "relu": torch.relu}
 
 
@@ -103,7 +103,8 @@ class ConvolutionFrontEnd(FrontEnd):
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             planes = convolution(self._padded(_zero_padding(planes, num_rows)))
             num_rows = reduced_length(num_rows, self.stride[0])
-            planes = ACTIVATIONS[self.activation](norm(planes, num_rows))
+            planes = norm(planes, num_rows) if isinstance(norm, ChannelNorm) else planes
+            planes = ACTIVATIONS[self.activation](planes)
             planes, num_rows = self._pooled(planes, num_rows)
         return _zero_padding(planes, num_rows).transpose(1, 2).flatten(2), num_rows
 

@@ -26,7 +26,7 @@ from las.nn.dropout import Dropout
 from las.nn.kernels import choice
 from las.nn.kernels.allocator import allocator
 from las.nn.masking import Lengths, mask_of, masked_mean
-from las.nn.normalisation import OUTPUT_NORMS, Rows
+from las.nn.normalisation import OUTPUT_NORMS, OutputNorm, Rows
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
 from las.runtime.errors import ArgumentError, require_known
 
@@ -192,7 +192,7 @@ class Listener(nn.Module):
             if index >= self.residual_from:
                 outputs = outputs + rows
             rows, num_rows = reduce_time(outputs, num_rows, self.time_reduction[index], self.reduction)
-            rows = norm(rows, num_rows)
+            rows = norm(rows, num_rows) if isinstance(norm, OutputNorm) else rows
         return rows, num_rows
 
 

@@ -22,16 +22,6 @@ Rows = Float[Tensor, "batch rows size"]
 """Rows of features or states."""
 
 
-class NoNorm(nn.Module):
-    """No normalisation: rows or planes unchanged."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-
-    def forward(self, rows: Tensor, num_rows: Lengths) -> Tensor:
-        return rows
-
-
 class OutputNorm(nn.Module):
     """Base class of norms with a gain and a bias per feature. A subclass defines `normalise`.
 
@@ -92,8 +82,8 @@ class BatchOutputNorm(OutputNorm):
         return moment_norm(rows, self.moments(rows, mask), self.gain, self.bias, self.eps)
 
 
-OUTPUT_NORMS: dict[str, type[NoNorm | OutputNorm]] = {
-    "none": NoNorm,
+OUTPUT_NORMS: dict[str, type[nn.Module]] = {
+    "none": nn.Identity,
     "layer": LayerOutputNorm,
     "instance": InstanceOutputNorm,
     "instance_padded": PaddedInstanceOutputNorm,

@@ -1,9 +1,7 @@
-"""Initial values: standard deviation and bound of every role under every card, at the papers' sizes."""
+"""Initial values: standard deviation and bound of every role under every option, at the papers' sizes."""
 
-import functools
 import itertools
 import math
-from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.initialisation import LSTMInitialisation
 from las.nn.listener import Listener
-from las.nn.speller import Speller
 from las.runtime import devices
 from las.runtime.errors import ConfigError
 from las.training import setup
@@ -30,37 +27,27 @@ def glorot(inputs: int, outputs: int) -> float:
     return math.sqrt(6 / (inputs + outputs))
 
 
-class Expected(NamedTuple):
-    """Limits of uniform values, from the formulas of each code base written out once more; None: N(0, 1)."""
-
-    embedding: float | None
-    key: float
-    query: float
-    feedback: float
-    score: float
-    fertility: float
-    readout: float
-    output: float
-    bias_of_output: float
-
-
-GLOROT = Expected(
-    glorot(1030, 621),
-    *(glorot(2048, 1024), glorot(1000, 1024), glorot(1, 1024), glorot(1024, 1), glorot(2048, 1)),
-    *(glorot(3669, 1000), glorot(500, 1030), 0.0),
-)
-TORCH = Expected(
-    None,
-    *(2048**-0.5, 1000**-0.5, 1.0, 1024**-0.5, 2048**-0.5),
-    *(3669**-0.5, 500**-0.5, 500**-0.5),
-)
-EXPECTED = {
-    "las": TORCH,
-    "torch": TORCH,
-    "glorot": GLOROT,
-    "returnn": GLOROT,
-    "tensorflow": GLOROT._replace(score=math.sqrt(3 / 1024)),
+MATRICES = {
+    "embedding.weight": (1030, 621),
+    "attention.key.weight": (2048, 1024),
+    "attention.query.weight": (1000, 1024),
+    "attention.feedback.weight": (1, 1024),
+    "attention.score.weight": (1024, 1),
+    "attention.inverse_fertility.weight": (2048, 1),
+    "readout.weight": (3669, 1000),
+    "output.weight": (500, 1030),
 }
+"""Inputs and outputs of the matrices of Zeineldeen et al.'s speller."""
+
+
+def limit(init: str, name: str) -> float | None:
+    """Of uniform values, from the formulas of each code base written out once more; None: N(0, 1)."""
+    inputs, outputs = MATRICES[name]
+    if init in ("las", "torch"):
+        return None if name == "embedding.weight" else inputs**-0.5
+    return (
+        math.sqrt(3 / inputs) if (init, name) == ("tensorflow", "attention.score.weight") else glorot(inputs, outputs)
+    )
 
 
 def limits(init: str, part: str, plain: bool, inputs: int, hidden: int) -> tuple[float, float]:
@@ -87,40 +74,24 @@ def require_uniform(values: Tensor, limit: float | None) -> None:
         assert float(values.abs().max()) >= limit * (1 - 12 / values.numel())
 
 
-@functools.cache
-def speller_section() -> dict[str, Any]:
-    section: dict[str, Any] = compose("train", ["model=las_switchboard"])["model"]["speller"]
-    return section
-
-
-@functools.cache
-def zeineldeen(init: str) -> Speller:
-    """The speller of Zeineldeen et al. 2020 at its full size."""
-    torch.manual_seed(1)
-    with torch.device("cpu" if init == "las" else "meta"):  # the others draw every value themselves
-        speller: Speller = build(speller_section(), where="speller")(SYMBOLS, 2048)
-    speller = speller if init == "las" else speller.to_empty(device="cpu")
-    build(option("init", init))(nn.ModuleDict({"speller": speller}))
-    return speller
-
-
 @pytest.mark.parametrize("init", rest_slow(INITS, keep=1))
 def test_speller_and_attention_of_zeineldeen_2020(init: str) -> None:
-    speller, expected = zeineldeen(init), EXPECTED[init]
-    attention = speller.attention
-    require_uniform(speller.embedding.weight, expected.embedding)
-    require_uniform(attention.key.weight, expected.key)
-    require_uniform(attention.query.weight, expected.query)
-    require_uniform(attention.feedback.weight, expected.feedback)
-    require_uniform(attention.score.weight, expected.score)
-    require_uniform(attention.inverse_fertility.weight, expected.fertility)
-    require_uniform(speller.readout.weight, expected.readout)
-    require_uniform(speller.output.weight, expected.output)
-    require_uniform(speller.output.bias, expected.bias_of_output)
+    """At its full size."""
+    torch.manual_seed(1)
+    section = compose("train", ["model=las_switchboard"])["model"]["speller"]
+    with torch.device("cpu" if init == "las" else "meta"):  # the others draw every value themselves
+        speller = build(section, where="speller")(SYMBOLS, 2048)
+    speller = speller if init == "las" else speller.to_empty(device="cpu")
+    build(option("init", init))(nn.ModuleDict({"speller": speller}))
+    for name in MATRICES:
+        require_uniform(speller.get_parameter(name), limit(init, name))
+    require_uniform(speller.output.bias, 500**-0.5 if init in ("las", "torch") else 0.0)
     (cell,) = speller.cells
-    require_uniform(cell.input_weight, limits(init, "speller", True, 2669, 1000)[0])
     assert init == "torch" or float(cell.bias.detach()[1000]) == 0.0 == float(cell.bias.detach()[0])  # 1 is constant
-    require_uniform(cell.recurrent_weight, limits(init, "speller", True, 2669, 1000)[1])
+    for weight, expected in zip(
+        (cell.input_weight, cell.recurrent_weight), limits(init, "speller", True, 2669, 1000), strict=True
+    ):
+        require_uniform(weight, expected)
 
 
 def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
@@ -136,7 +107,7 @@ def test_the_default_is_what_models_had_before_there_was_a_choice() -> None:
         assert torch.equal(model.get_parameter(name), parameter), name
 
 
-def test_a_training_begins_with_the_values_of_its_card() -> None:
+def test_a_training_begins_with_the_values_of_its_option() -> None:
     chosen = compose("train", ["init=returnn"])
     corpus = build(chosen["corpus"], where="corpus")
     model = setup.build_parts(chosen, corpus).model
@@ -222,7 +193,7 @@ def test_front_ends(init: str, front_end: str) -> None:
     build(option("init", init))(nn.ModuleDict({"listener": nn.ModuleDict({"front_end": made})}))
     for convolution in made.convolutions:
         channels = convolution.in_channels
-        uniform = glorot(9 * channels, 9 * 32) if EXPECTED[init].feedback != 1.0 else (9 * channels) ** -0.5
+        uniform = (9 * channels) ** -0.5 if init in ("las", "torch") else glorot(9 * channels, 9 * 32)
         require_uniform(convolution.weight, uniform)
 
 

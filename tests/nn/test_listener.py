@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.listener import REDUCTIONS, Listener, reduce_time
+from las.nn.normalisation import OutputNorm
 from las.nn.rnn import ListenerLayer, UnidirectionalLayer
 
 FEATURES, HIDDEN = 3, 4
@@ -117,7 +118,8 @@ def layer_by_layer(listener: Listener, frames: torch.Tensor, lengths: torch.Tens
             if index >= listener.residual_from:
                 outputs = outputs + states
             states, num = reduce_time(outputs, num, listener.time_reduction[index], listener.reduction)
-            states = listener.norms[index](states, num)
+            if isinstance(norm := listener.norms[index], OutputNorm):
+                states = norm(states, num)
         rows.append(states[0])
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
@@ -141,9 +143,9 @@ def test_sums_and_norms_are_where_they_should_be(residual_from: int | None, norm
 
 def test_one_name_is_for_the_rows_between_layers_and_a_list_for_each_layer() -> None:
     between = [type(norm).__name__ for norm in make(output_norm="layer").norms]
-    assert between == ["LayerOutputNorm", "LayerOutputNorm", "NoNorm"]
+    assert between == ["LayerOutputNorm", "LayerOutputNorm", "Identity"]
     mixed = make(output_norm=["none", "batch", "instance_padded"])
-    assert [type(norm).__name__ for norm in mixed.norms] == ["NoNorm", "BatchOutputNorm", "PaddedInstanceOutputNorm"]
+    assert [type(norm).__name__ for norm in mixed.norms] == ["Identity", "BatchOutputNorm", "PaddedInstanceOutputNorm"]
     assert [name for name, _ in make().named_parameters() if not name.startswith("layers.")] == []
 
 

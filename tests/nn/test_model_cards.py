@@ -1,7 +1,6 @@
 """The models of the papers: as many parameters as arithmetic says, and a few steps of training at a small width."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from tiers import rest_slow
 from torch import nn
 
 from las.config.build import build, compose
-from las.nn.model import ListenAttendSpell
 
 SYMBOLS = 1030  # Zeineldeen et al.'s 1k pieces
 JOINED = [f"cell@model.{part}.cell=zeineldeen2020_joined" for part in ("listener", "speller")]
@@ -66,7 +64,7 @@ def test_zeineldeen_2020_has_as_many_parameters_as_their_configurations_say(
 
 @pytest.mark.parametrize("cell", TABLE_E)
 def test_every_row_of_their_table_composes_in_full_size(cell: str) -> None:
-    """12H or 8H beside W and U in place of the bias of 4H, and 2H for the norm of the memory."""
+    """12H or 8H besides W and U in place of the bias of 4H, and 2H for the norm of the memory."""
     overrides = ["model=las_switchboard", *(f"cell@model.{part}.cell={cell}" for part in ("listener", "speller"))]
     listener, speller = halves(overrides, 40, SYMBOLS)
     beside = (12 if "global" in cell else 8) - 4 + (2 if cell.endswith("_cell") else 0)
@@ -90,16 +88,15 @@ def test_park_2019_has_as_many_parameters_as_arithmetic_says(name: str, layers: 
     assert math.prod(listener.reductions) == 4
 
 
-def tiny(overrides: list[str]) -> ListenAttendSpell:
-    model: ListenAttendSpell = build(compose("train", overrides)["model"], where="model")(16000, 12)
-    return model
-
-
 @pytest.mark.parametrize("name", rest_slow(TRAINED, keep=4))
-def test_two_steps_of_training_at_a_small_width(name: str) -> None:
+def test_a_small_width_is_as_deep_and_learns(name: str) -> None:
     """From the files of the full size; every parameter moves and the loss falls on the batch it learns from."""
     torch.manual_seed(1)
-    model = tiny(TRAINED[name])
+    model = build(compose("train", TRAINED[name])["model"], where="model")(16000, 12)
+    full = compose("train", [each for each in TRAINED[name] if each != "+scale=tiny"])["model"]
+    assert count(model) < 200_000 and model.listener.time_reduction == tuple(full["listener"]["time_reduction"])
+    assert len(model.listener.layers) == full["listener"]["num_layers"]
+    assert len(model.speller.cells) == full["speller"]["num_layers"]
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     features, num_frames = torch.randn(3, 60, model.features.size), torch.tensor([60, 41, 29])
@@ -116,14 +113,3 @@ def test_two_steps_of_training_at_a_small_width(name: str) -> None:
     assert losses[2] < losses[1] < losses[0]
     still = [key for key, parameter in model.named_parameters() if torch.equal(parameter, before[key])]
     assert still == []
-
-
-@pytest.mark.parametrize("name", rest_slow(TRAINED, keep=2))
-def test_the_small_width_is_small_and_as_deep(name: str) -> None:
-    overrides = TRAINED[name]
-    small = tiny(overrides)
-    full: dict[str, Any] = compose("train", [each for each in overrides if each != "+scale=tiny"])["model"]
-    assert count(small) < 200_000
-    assert len(small.listener.layers) == full["listener"]["num_layers"]
-    assert len(small.speller.cells) == full["speller"]["num_layers"]
-    assert small.listener.time_reduction == tuple(full["listener"]["time_reduction"])

@@ -64,7 +64,8 @@ def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -
     torch.testing.assert_close(reordered, scores[:, order], rtol=1e-9, atol=1e-12)
 
 
-def test_speller_equals_its_three_equations() -> None:
+@pytest.mark.parametrize("kernel", ["plain", "auto"])
+def test_speller_equals_its_three_equations(kernel: str) -> None:
     """With the LSTM cells of torch and matrices written out; attention is tested on its own."""
     speller = make("additive")
     memory = memory_of(speller)
@@ -87,7 +88,8 @@ def test_speller_equals_its_three_equations() -> None:
         context = attended.squeeze(1)
         hidden = torch.cat([inputs, context], -1) @ speller.readout.weight.T + speller.readout.bias
         logits.append(torch.tanh(hidden) @ speller.output.weight.T + speller.output.bias)
-    torch.testing.assert_close(speller(memory, TARGETS).logits, torch.stack(logits, 1), rtol=1e-9, atol=1e-12)
+    with rnn.use_kernel(kernel):
+        torch.testing.assert_close(speller(memory, TARGETS).logits, torch.stack(logits, 1), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("readout", ["tanh", "maxout"])
