@@ -88,7 +88,7 @@ def test_speller_equals_its_three_equations(kernel: str) -> None:
         context = attended.squeeze(1)
         hidden = torch.cat([inputs, context], -1) @ speller.readout.weight.T + speller.readout.bias
         logits.append(torch.tanh(hidden) @ speller.output.weight.T + speller.output.bias)
-    with rnn.use_kernel(kernel):
+    with choice.use_kernel(kernel):
         torch.testing.assert_close(speller(memory, TARGETS).logits, torch.stack(logits, 1), rtol=1e-9, atol=1e-12)
 
 
