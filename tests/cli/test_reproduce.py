@@ -15,7 +15,7 @@ from tiers import rest_slow
 from las.cli import prepare as cli_prepare
 from las.cli import reproduce
 from las.cli import train as cli_train
-from las.config import folders as config_folders
+from las.config.surroundings import Surroundings
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table
@@ -207,7 +207,7 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
         raise NumericalError("the loss is NaN")
 
     monkeypatch.setattr(cli_train, "train", train)
-    assert reproduce.train_unseen(["name=x", "seed=1"], None, config_folders.own()) == "name=x broken: the loss is NaN"
+    assert reproduce.train_unseen(["name=x", "seed=1"], None, Surroundings.here()) == "name=x broken: the loss is NaN"
     assert capsys.readouterr().out == ""
 
 
