@@ -1,4 +1,4 @@
-"""The interface between a model and its training: what the trainer asks of any model, and of one that hears audio."""
+"""The interface between a model and its training: what the trainer asks of any model, and of a speech model."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable

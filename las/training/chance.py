@@ -1,6 +1,6 @@
-"""Chance level of a corpus: the scores of a recogniser that knows the training text and does not hear the audio.
+"""Chance level of a corpus: the scores of models that know the training text and ignore the audio.
 
-A training that ends no better than that has not learned to listen, however low its loss is. Two such recognisers set
+A training that ends no better than that has not learned to listen, however low its loss is. Two such models set
 the level, both deterministic functions of the text:
 
 - token accuracy, true tokens fed: a bigram of the training tokens, smoothed as by Witten & Bell (1991), guesses the
@@ -30,7 +30,7 @@ Integers = NDArray[np.int32]
 
 
 class ChanceLevel(NamedTuple):
-    """Scores on the dev part without hearing it, as fractions."""
+    """Scores on the dev part without its audio, as fractions."""
 
     token_accuracy: float
     error: float

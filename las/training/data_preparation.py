@@ -104,13 +104,12 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
 def num_states_of(model: SpeechModel, utterances: Sequence[Utterance], sample_rate: int) -> NumStates:
     """A function from the number of samples of an utterance to the model's number of encoded states."""
     lengths = sorted({quality.num_samples(utterance, sample_rate) for utterance in utterances})
-    return dict(
-        zip(lengths, model.num_states(torch.tensor(lengths, dtype=torch.int64)).tolist(), strict=True)
-    ).__getitem__
+    states = model.num_states(torch.tensor(lengths, dtype=torch.int64)).tolist()
+    return dict(zip(lengths, states, strict=True)).__getitem__
 
 
 def readings_path(corpus: Corpus, data_dir: Path) -> Path:
-    """The file that caches the audio scans of a corpus, beside its manifests and shared by all settings."""
+    """The file that caches the audio scans of a corpus, next to its manifests and shared by all settings."""
     return data_dir / "manifests" / f"{corpus.name}.audio.jsonl"
 
 

@@ -22,7 +22,7 @@ class Nadam(torch.optim.Optimizer):
         v = β2 v + (1 - β2) g²
         w = w - lr √(1 - β2^t) / (1 - β1^t) · (β1 m + (1 - β1) g) / (√v + ε)
 
-    ε stands beside the √v that is not yet corrected for its start at zero (the ε̂ of Kingma & Ba 2015, section 2), and
+    ε is added to the √v that is not yet corrected for its start at zero (the ε̂ of Kingma & Ba 2015, section 2), and
     β1 is the same at every step. `torch.optim.NAdam` (Dozat 2016) differs in both, so its results differ clearly for an
     ε as large as the 0.1 of those models.
 

@@ -1,6 +1,6 @@
 """Parts of a training, built and checked from its config."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +12,10 @@ from las.data.corpora.base import Corpus
 from las.data.quality import QualityLimits
 from las.data.sampler import BatchSampler, BatchSize
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import Search
+from las.decoding.base import Search, is_of_frames, require_search
+from las.nn.acoustic_model import FrameModel
 from las.nn.initialisation import InitialisationProtocol
-from las.nn.losses import TrainingLoss
+from las.nn.losses import FrameLoss, TrainingLoss
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices
 from las.runtime.errors import ConfigError
@@ -24,8 +25,10 @@ from las.training.options import TrainerOptions
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
 from las.training.step import TrainingStep
-from las.training.tasks import kinds
 from las.training.tasks.base import Task, TrainingTargets
+from las.training.tasks.frames import FrameTask
+from las.training.tasks.text import TextTask
+from las.training.tasks.tokens import TokenTask
 from las.training.warm_start import WarmStart
 
 BUILT = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order", "validation_search", "search")
@@ -94,7 +97,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
     parts = TrainingParts(
         model=model,
         warm_start=warm_start.from_config(config),
-        task=kinds.of(type(model)),
+        task=task_of(type(model)),
         options=trainer_options,
         limits=build(config["limits"], where="limits"),
         seed=config["seed"],
@@ -102,7 +105,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
         max_bad_fraction=max_bad_fraction,
         **{key: build(config[key], where=key) for key in BUILT},
     )
-    kinds.require_fitting(model, parts.loss, (parts.validation_search, parts.search))
+    require_fitting(model, parts.loss, (parts.validation_search, parts.search))
     if any(parameter.requires_grad for parameter in parts.loss.parameters()):
         raise ConfigError(
             f"loss: a {type(parts.loss).__name__} has parameters, which no optimiser trains: they belong into the model"
@@ -111,6 +114,17 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
     optimizers.check_settings(config["optim"])
     parts.optim(model.parameters())  # raises now what it refuses
     return parts
+
+
+def require_fitting(model: Trainable, loss: TrainingLoss, searches: Sequence[Search]) -> None:
+    """Raise ConfigError unless loss and searches are for what the model predicts."""
+    of_frames = isinstance(model, FrameModel)
+    if is_of_frames(loss, FrameLoss) != of_frames:
+        own, other = ("frames", "tokens") if of_frames else ("tokens", "frames")
+        option = "loss=frame_focal" if of_frames else "loss=cross_entropy"
+        raise ConfigError(f"loss: this model predicts {own}, and the loss is of {other}: choose {option}")
+    for search in searches:
+        require_search(search, model)
 
 
 def draw_model(config: Config, corpus: Corpus, *place: int | str, where: str = "model") -> Trainable:
@@ -122,11 +136,18 @@ def draw_model(config: Config, corpus: Corpus, *place: int | str, where: str = "
     return model
 
 
+def task_of(kind: type) -> Task:
+    """Return the task of a class of models."""
+    if issubclass(kind, FrameModel):
+        return FrameTask()
+    return TokenTask() if issubclass(kind, SpeechModel) else TextTask()
+
+
 def build_model(config: Config, corpus: Corpus, where: str = "model") -> Trainable:
     """Build a model for a corpus, which gives the sizes that the model's constructor asks for by name."""
     section = config["model"]
     kind = resolve(section["_target_"])
-    sizes = {"sample_rate": corpus.sample_rate} | kinds.of(kind).sizes(corpus, config)
+    sizes = {"sample_rate": corpus.sample_rate} | task_of(kind).sizes(corpus, config)
     asked = parameters(kind)
     model: Trainable = build(section, where=where)(**{name: size for name, size in sizes.items() if name in asked})
     return model

@@ -24,7 +24,7 @@ from las.nn.trainable import Trainable
 from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
 from las.runtime.distributed import PendingSum
-from las.runtime.errors import LasError
+from las.runtime.errors import LasError, first_of
 from las.training.gradients import GradientTransform, WeightNoise
 
 BUCKET_BYTES = 4 * 2**20
@@ -127,7 +127,7 @@ class TrainingStep:
         if at_once == 1:
             ids = [name for process in ids_by_process for ids in process for name in ids]
             raise LasError(
-                f"step {step}: memory does not suffice for one utterance at a time, among {', '.join(ids[:10])}. "
+                f"step {step}: memory does not suffice for one utterance at a time, among {first_of(ids)}. "
                 "Leave out the longest with limits.longest_s=..., or take a smaller model"
             )
         self.optimiser.zero_grad(set_to_none=True)

@@ -15,7 +15,7 @@ from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.nn import scheduled
 from las.runtime import devices, distributed, progress, signals
-from las.runtime.errors import NumericalError
+from las.runtime.errors import NumericalError, first_of
 from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
 from las.training import data_preparation, schedules, warm_start
@@ -232,8 +232,7 @@ class Trainer:
     def _goes_back(self, update: StepResult, ids: Sequence[str]) -> bool:
         """Record an update that was left out. After too many of them, go back once, with half the learning rate."""
         reason = f"the loss is {update.loss} and the gradient's norm {update.norm}"
-        listed = ", ".join(ids[:20]) + (f" and {len(ids) - 20} others" if len(ids) > 20 else "")
-        self.progress.say(f"step {self.state.step}: {reason}, on {listed}. This update was left out")
+        self.progress.say(f"step {self.state.step}: {reason}, on {first_of([*ids], 20)}. This update was left out")
         self.run.record(event="left out", step=self.state.step, reason=reason, utterances=list(ids))
         recent = [step for step in self.state.not_finite if step > self.state.step - NOT_FINITE_WINDOW]
         self.state.not_finite = [*recent, self.state.step]

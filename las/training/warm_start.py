@@ -20,7 +20,7 @@ from las.data.tokenizers import Tokenizer
 from las.nn.features import FITTED
 from las.nn.trainable import Trainable
 from las.runtime import progress
-from las.runtime.errors import ArgumentError, ConfigError, StorageError, suggest
+from las.runtime.errors import ArgumentError, ConfigError, StorageError, first_of, suggest
 from las.storage import atomic, checkpoint
 from las.storage.checkpoint import Checkpoint
 from las.storage.run_directory import RunDirectory
@@ -86,7 +86,7 @@ class WarmStart:
         statistics: the mean and deviation that features are normalised with: of the `source`, or fitted to the training
             utterances of this `corpus`; None for those that the listener was trained with, if it is carried.
         freeze: parts that keep their values.
-        thaw_step: the first update that trains them as well; None for none.
+        thaw_step: the first update that trains them as well; None: they stay frozen.
 
     Raises ArgumentError naming the key.
     """
@@ -347,8 +347,15 @@ def remarks(transfer: Transfer, warm_start: WarmStart) -> list[str]:
     lines = []
     if transfer.new or transfer.dropped:
         line = f"symbols: {len(transfer.common)} of {len(transfer.common) + len(transfer.new)} are known to the source"
-        line += f", new: {_listed(transfer.new)}" if transfer.new else ""
-        lines.append(line + (f"; its others are left behind: {_listed(transfer.dropped)}" if transfer.dropped else ""))
+        line += f", new: {first_of([*map(repr, transfer.new)], 12)}" if transfer.new else ""
+        lines.append(
+            line
+            + (
+                f"; its others are left behind: {first_of([*map(repr, transfer.dropped)], 12)}"
+                if transfer.dropped
+                else ""
+            )
+        )
         if any(tensor.frozen and tensor.origin == "resized" for tensor in transfer.tensors) and transfer.new:
             until = "" if warm_start.thaw_step is None else f" until step {warm_start.thaw_step}"
             lines.append(f"frozen with the initial values of new symbols: they are not learned{until}")
@@ -361,15 +368,8 @@ def remarks(transfer: Transfer, warm_start: WarmStart) -> list[str]:
 def settings(transfer: Transfer, section: Config) -> list[str]:
     """A line about settings of the model that differ from the source's: a tensor may fit and mean something else."""
     differing = differences(transfer.source["model"], section)
-    if not differing:
-        return []
-    more = f", and {len(differing) - SETTINGS_LISTED} more" if len(differing) > SETTINGS_LISTED else ""
-    return [f"settings of the model that differ (source -> here): {', '.join(differing[:SETTINGS_LISTED])}{more}"]
-
-
-def _listed(symbols: Sequence[str], most: int = 12) -> str:
-    more = f" and {len(symbols) - most} more" if len(symbols) > most else ""
-    return " ".join(map(repr, symbols[:most])) + more
+    listed = first_of(differing, SETTINGS_LISTED)
+    return [f"settings of the model that differ (source -> here): {listed}"] if differing else []
 
 
 def _split(name: str) -> tuple[str, str]:

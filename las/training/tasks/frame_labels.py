@@ -20,14 +20,14 @@ from las.hmm.tying import TiedStates
 from las.nn.acoustic_model import AcousticModel
 from las.nn.features import Features
 from las.runtime import distributed
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError, DataError, first_of
 from las.training.data_preparation import Splits
 from las.training.tasks.base import TrainingTargets
 
 TIMES, ALIGN, TRIPHONES = "times", "align", "triphones"
 """Values of the key `labels` that name no folder."""
 ALIGNER_FEATURES = ("features", "mfcc13_delta")
-"""Card of the features of the Gaussian mixtures, that of configs/align.yaml."""
+"""Option of the features of the Gaussian mixtures, that of configs/align.yaml."""
 NUM_LISTED = 20
 
 
@@ -210,7 +210,6 @@ def _remarks(missing: Sequence[str], of_dev: Sequence[str], folder: Path) -> lis
     lines = [f"labels of frames from {folder}"]
     for names, fate in ((missing, "left out of training"), (of_dev, "decoded and scored but not in the dev loss")):
         if names:
-            more = f" and {len(names) - NUM_LISTED} others" if len(names) > NUM_LISTED else ""
             counted = f"{len(names)} utterance{'' if len(names) == 1 else 's'}"
-            lines.append(f"without labels of frames, {fate}: {counted}: {', '.join(names[:NUM_LISTED])}{more}")
+            lines.append(f"without labels of frames, {fate}: {counted}: {first_of([*names], NUM_LISTED)}")
     return lines
