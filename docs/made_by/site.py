@@ -35,7 +35,8 @@ SUBJECTS = {
     "scoring": "Error rates and significance",
     "training": "Trainings",
     "cli": "Whole jobs",
-    "runtime": "Configs",
+    "config": "Configs",
+    "runtime": "Processes, errors",
 }
 """Titles of the API's pages, by the package."""
 
