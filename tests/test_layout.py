@@ -1,7 +1,11 @@
 """The shape of the package: floors, imports, names, the length of files. The floors stand in docs/architecture.md."""
 
 import ast
+import builtins
+import dis
+import importlib
 import re
+from types import CodeType
 
 import pytest
 from places import REPOSITORY
@@ -106,3 +110,20 @@ def test_libraries_that_few_modules_may_know() -> None:
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_files_are_short(name: str) -> None:
     assert len(MODULES[name].read_text("utf-8").splitlines()) <= 400
+
+
+def globals_of(code: CodeType) -> set[str]:
+    """Names that a code object and those inside it look up in their module."""
+    names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    return names.union(*(globals_of(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+def test_every_name_is_defined() -> None:
+    """Linters skip undefined names, because shapes in annotations look like them."""
+    undefined = []
+    for name, path in MODULES.items():
+        if name != "las.__main__":
+            known = vars(importlib.import_module(name)).keys() | vars(builtins).keys()
+            code = compile(path.read_text("utf-8"), str(path), "exec")
+            undefined += [f"{name}: {each}" for each in sorted(globals_of(code) - known)]
+    assert undefined == []
