@@ -151,7 +151,7 @@ def test_a_damaged_run_is_one_line_and_the_others_are_listed(apply: Callable[[Pa
 
 
 @given(damage(), damage())
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_a_damaged_run_is_an_error_of_comparing_and_reproducing(
     one: Callable[[Path], None], other: Callable[[Path], None]
 ) -> None:

@@ -44,7 +44,9 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
     monkeypatch.setattr(
         sweep,
         "train_one",
-        lambda answers, composed: trained.append((composed.trainer.max_steps, os.environ.get("LAS_PLANTED"))),
+        lambda answers, surroundings, composed: trained.append(
+            (composed.trainer.max_steps, os.environ.get("LAS_PLANTED"))
+        ),
     )
     return trained
 
