@@ -28,8 +28,7 @@ def resolve(target: str) -> type:
             raise ConfigError(
                 f"_target_: {target} is not allowed: las has no such component.{suggest(class_name, public.COMPONENTS)}"
             )
-        component: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
-        return component
+        return _component(class_name)
     if any(module_name.startswith(package + ".") for package in public.PACKAGES) or trust.trusts(module_name):
         return _own_class(target, module_name, class_name)
     if module_name in TORCH:
@@ -109,10 +108,19 @@ def _kinds(annotation: Any) -> list[str]:
     return found
 
 
+def _component(class_name: str) -> type:
+    component: type = getattr(importlib.import_module(public.COMPONENTS[class_name]), class_name)
+    return component
+
+
 def _own_class(target: str, module_name: str, class_name: str) -> type:
+    """The class of a module; a public one of las is found where it lies now."""
+    has_moved = module_name.startswith("las.") and class_name in public.COMPONENTS
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if has_moved:
+            return _component(class_name)
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # a module that this one imports
         raise ConfigError(
@@ -125,6 +133,8 @@ def _own_class(target: str, module_name: str, class_name: str) -> type:
         for name, value in classes.items()
         if value.__module__ == module_name or trust.trusts(value.__module__)
     }
+    if class_name not in own and has_moved:
+        return _component(class_name)
     if class_name not in own:
         raise ConfigError(f"_target_: {target}: {module_name} has no such class.{suggest(class_name, own)}")
     return own[class_name]
