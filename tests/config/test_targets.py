@@ -112,8 +112,8 @@ def test_unknown_classes_of_allowed_modules_name_the_nearest() -> None:
             "las.data.augmentation.Augmentation",
             "las.nn.frame_losses.FrameCrossEntropy",
         ),
-        *("las.decoding.word_graph.WordGraphSearch", "las.decoding.scorers.min_length.MinLength"),
-        "las.training.weight_noise.WeightNoise",
+        *("las.decoding.word_graph.WordGraphSearch"),
+        *("las.decoding.scorers.min_length.MinLength", "las.training.weight_noise.WeightNoise"),
     ],
 )
 def test_a_component_that_has_moved_is_found_by_its_former_module(former: str) -> None:
