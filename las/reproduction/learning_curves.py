@@ -5,7 +5,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Series(NamedTuple):
         return Series(self.name, [self.x[index] for index in chosen], *values)
 
 
+@runtime_checkable
 class Training(Protocol):
     """A run folder with the events of its training; a `Job` is one."""
 

@@ -7,7 +7,7 @@ like the decoder's; data that all beams of an utterance share belong to the `Bat
 """
 
 import math
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from las.nn.nested import mapped
 from las.runtime.errors import ArgumentError, ConfigError
 
 Bound = TypeVar("Bound")
+Component = TypeVar("Component", bound="BatchComponent")
 State = Any  # nested (named) tuples of tensors, each [batch, beam, ...]
 
 
@@ -45,7 +46,7 @@ class BatchComponent:
         """The state after one more symbol."""
         return state
 
-    def select_utterances(self, rows: Int[Tensor, " selected"]) -> Self:
+    def select_utterances(self: Component, rows: Int[Tensor, " selected"]) -> Component:
         """A copy of this component for a subset of its utterances, given by their indices."""
         return self
 
