@@ -253,9 +253,7 @@ def test_zsh_and_fish_complete_what_is_typed(shell: str, tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_a_sweep_has_the_own_options_too(own: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[str] = []
-    monkeypatch.setattr(
-        sweep, "train_one", lambda answers, composed: trained.append(composed.model.listener.cell.cell_norm)
-    )
+    monkeypatch.setattr(sweep, "train_one", lambda *given: trained.append(given[-1].model.listener.cell.cell_norm))
     answer = las("train", "-m", "--config-dir", "own", "+experiment=trial", "seed=1,2")
     assert trained == ["output", "output"]
     answer.fails(1, "2")
