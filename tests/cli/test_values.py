@@ -28,7 +28,7 @@ TRAINING = {
     "trainer.max_batch_s=nan": "number null",
     "trainer.max_bad_fraction=1.5": "0 1",
     "trainer.precision=fp33": "fp32",
-    "limits.longest_s=0.0": "window",
+    "limits.longest_s=0.0": "0.025",
     "limits.clipped=-0.5": "0 1",
     "limits.unknown=2.5": "0 1",
     "optim.lr=0": "0, optim.lr=0.001",

