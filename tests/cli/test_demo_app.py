@@ -16,7 +16,7 @@ from console import Answer
 from ports import free_port
 from tiny import RATE, sound, wav
 
-from las.cli import demo_app
+from las.cli import demo_app, transcription_page
 from las.cli.demo_app import DemoBackend
 from las.data.audio import files
 from las.data.audio.segmentation import Segmenter
@@ -137,12 +137,12 @@ def test_a_button_without_a_recording_asks_for_one(ear: DemoBackend) -> None:
 
 
 def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
-    example = demo_app.to_try(transcriber, None, tmp_path)
+    example = transcription_page.to_try(transcriber, None, tmp_path)
     assert example is not None and example[0].parent == tmp_path
     original = wav(trained, example[0].stem)
     assert "TEST" in original.parts and soundfile.info(example[0]).duration == soundfile.info(original).duration
     assert example[1] == "sil aa iy sil"
-    assert demo_app.to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
+    assert transcription_page.to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
     assert (tmp_path / original.name).read_bytes() == original.read_bytes()
 
 
@@ -151,11 +151,11 @@ def test_without_its_corpus_there_is_no_example(
 ) -> None:
     transcriber = load(trained_copy)
     monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
-    assert demo_app.to_try(transcriber, None, tmp_path) is None
+    assert transcription_page.to_try(transcriber, None, tmp_path) is None
     said = capsys.readouterr().out
     assert "no example" in said and "example=x.wav" in said
     monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
-    assert demo_app.to_try(transcriber, None, tmp_path) is None
+    assert transcription_page.to_try(transcriber, None, tmp_path) is None
 
 
 @pytest.fixture
