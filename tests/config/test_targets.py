@@ -107,13 +107,12 @@ def test_unknown_classes_of_allowed_modules_name_the_nearest() -> None:
 @pytest.mark.parametrize(
     "former",
     [
-        *(
-            "las.data.noise.AdditiveNoise",
-            "las.data.augmentation.Augmentation",
-            "las.nn.frame_losses.FrameCrossEntropy",
-        ),
-        *("las.decoding.word_graph.WordGraphSearch"),
-        *("las.decoding.scorers.min_length.MinLength", "las.training.weight_noise.WeightNoise"),
+        "las.data.noise.AdditiveNoise",
+        "las.data.augmentation.Augmentation",
+        "las.nn.frame_losses.FrameCrossEntropy",
+        "las.decoding.word_graph.WordGraphSearch",
+        "las.decoding.scorers.min_length.MinLength",
+        "las.training.weight_noise.WeightNoise",
     ],
 )
 def test_a_component_that_has_moved_is_found_by_its_former_module(former: str) -> None:
@@ -123,6 +122,6 @@ def test_a_component_that_has_moved_is_found_by_its_former_module(former: str) -
 def test_a_class_of_ones_own_module_comes_before_a_component_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("las.nn.cells.mine")
     own = type("PlainLSTMCell", (torch.nn.Module,), {"__module__": module.__name__})
-    module.PlainLSTMCell = own  # type: ignore[attr-defined]
+    vars(module)["PlainLSTMCell"] = own
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert resolve("las.nn.cells.mine.PlainLSTMCell") is own
