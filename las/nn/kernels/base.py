@@ -5,11 +5,12 @@ gradient.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
@@ -199,3 +200,32 @@ def forget_bias(cell: LSTMCell) -> Tensor:
     forget = next(cell.parameters()).new_zeros(NUM_GATES, cell.hidden_size)
     forget[1] = cell.forget_bias
     return forget
+
+
+@runtime_checkable
+class RecordedPass(Protocol):
+    """A pass over all steps of a speller that keeps what its own backward pass needs."""
+
+    def results(self) -> tuple[Tensor, ...]: ...
+
+    def backward(self, *gradients: Tensor) -> Sequence[Tensor | None]:
+        """The gradients of all tensors that the pass read, from those of its results."""
+
+
+class PassFunction(torch.autograd.Function):
+    """The results of a recorded pass with its backward pass attached; inputs are (pass, *tensors that it read)."""
+
+    @staticmethod
+    def forward(ctx: Any, recorded: RecordedPass, *read: Tensor | None) -> tuple[Tensor, ...]:
+        ctx.recorded = recorded
+        ctx.save_for_backward(*read)
+        # Not the tensors of the pass themselves: they would refer to it through their graph, and only the garbage
+        # collector would free them, which does not know how full a GPU is.
+        return tuple(part.detach() for part in recorded.results())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        _ = ctx.saved_tensors  # makes autograd check that none was changed in between
+        with torch.autocast(gradients[0].device.type, enabled=False):
+            return None, *ctx.recorded.backward(*gradients)

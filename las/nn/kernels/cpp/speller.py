@@ -5,7 +5,7 @@ Step t, where x_t, the contribution of the previous token to the gates, is known
     h_t^1 = cell_1(x_t + W_c c_{t-1})      h_t^l = cell_l(W h_t^{l-1})      c_t = attention(h_t)
 
 `forward` runs a loop over all steps without a graph, so that scheduled sampling may draw tokens from the model on the
-way. `TeacherForcedPass` then attaches the backward pass: only sequential products stay in the loop, and the gradient of
+way. `PassFunction` then attaches the backward pass: only sequential products stay in the loop, and the gradient of
 a weight is one product over all steps. Every thread computes all steps for its share of the batch. The tanh of an
 attention, which is the largest tensor, is not stored: the backward pass computes it again.
 """
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.cells.base import LSTMCell
+from las.nn.kernels.base import PassFunction
 from las.nn.kernels.cpp import layer as cpu
 from las.nn.kernels.cpp.recurrence import dense
 from las.nn.kernels.cpp.speller_tensors import (
@@ -159,23 +159,6 @@ class CppDecoderLoop:
         self.library.call(name, self.keys.dtype, ctypes.byref(structure), *more)
 
 
-class TeacherForcedPass(torch.autograd.Function):
-    """The results of a loop that has run, with its backward pass attached; inputs are (loop, *PassInputs.flat)."""
-
-    @staticmethod
-    def forward(ctx: Any, loop: CppDecoderLoop, *inputs: Any) -> Any:
-        ctx.loop = loop
-        ctx.save_for_backward(*inputs)
-        return loop.results()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        _ = ctx.saved_tensors  # makes autograd check that none was changed in between
-        with torch.autocast(grads[0].device.type, enabled=False):
-            return None, *ctx.loop.backward(*grads)
-
-
 def forward(
     cells: Sequence[LSTMCell],
     attention: Attention,
@@ -212,5 +195,5 @@ def forward(
         loop.run(None if draw is None else feed)
     if recording and draw:
         inputs = pass_inputs(cells, attention, memory, embed(tokens, slice(None)))
-    results = TeacherForcedPass.apply(loop, *inputs.flat()) if recording else loop.results()
+    results = PassFunction.apply(loop, *inputs.flat()) if recording else loop.results()
     return PassOutputs(*(result.to(original_type) for result in results))

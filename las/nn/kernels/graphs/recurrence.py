@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
+from las.nn.kernels.base import PassFunction
 from las.nn.kernels.graphs.replayed import Capture, Replayed
 from las.nn.nested import filled, tensors
 
@@ -38,24 +38,8 @@ class Recurrence(NamedTuple):
     def outputs(self, capture: Capture | None) -> tuple[Tensor, ...]:
         """The outputs of all steps, [batch, steps, ...]. There is no second derivative."""
         trace = _Trace(self, capture, recording=torch.is_grad_enabled())
-        outputs: tuple[Tensor, ...] = _Pass.apply(trace, *self.inputs, *self.memory, *trace.parameters.values())
+        outputs: tuple[Tensor, ...] = PassFunction.apply(trace, *self.inputs, *self.memory, *trace.parameters.values())
         return tuple(part.transpose(0, 1) for part in outputs)
-
-
-class _Pass(torch.autograd.Function):
-    """The outputs of a trace, [steps, batch, ...]; inputs are (trace, *inputs, *memory, *parameters)."""
-
-    @staticmethod
-    def forward(ctx: Any, trace: "_Trace", *read: Tensor) -> tuple[Tensor, ...]:
-        ctx.trace = trace
-        ctx.save_for_backward(*read)
-        return trace.forward()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        _ = ctx.saved_tensors  # makes autograd check that none was changed in between
-        return None, *ctx.trace.backward(grads)
 
 
 class _Gradients(NamedTuple):
@@ -81,14 +65,13 @@ class _Trace:
         """Tensors of the state before each step, [steps, ...]."""
         self.outputs: list[Tensor] = []
 
-    def forward(self) -> tuple[Tensor, ...]:
+    def results(self) -> tuple[Tensor, ...]:
         """Outputs of all steps, [steps, batch, ...]."""
         replayed = Replayed("speller", self._step, self.capture)
         state = torch.zeros(1, dtype=torch.long, device=self.device), self.recurrence.first
         for _ in range(self.num_steps):
             state, _ = replayed(state)
-        outputs, self.outputs = tuple(self.outputs), []  # an output that its own graph refers to is never freed
-        return outputs
+        return tuple(self.outputs)
 
     def _step(self, state: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], tuple[()]]:
         index, before = state
@@ -101,7 +84,7 @@ class _Trace:
             rows.index_copy_(0, index, part.unsqueeze(0))
         return (index + 1, after), ()
 
-    def backward(self, d_outputs: Sequence[Tensor]) -> list[Tensor | None]:
+    def backward(self, *d_outputs: Tensor) -> list[Tensor | None]:
         """Gradients of inputs, memory and parameters from those of the outputs, [steps, batch, ...]."""
         self.d_outputs = d_outputs
         self.d_inputs = [torch.zeros_like(part) if part.is_floating_point() else None for part in self.inputs]
