@@ -192,7 +192,7 @@ class NetworkAligner:
             num_samples = torch.tensor([len(each) for each in waveforms])
             padded = pad_sequence(waveforms, batch_first=True).to(self.model.device)
             scores, num_frames = self.model.search_inputs(padded, num_samples)
-            emissions = self.acoustic_scale * (scores.log_posteriors - self.prior_scale * scores.log_priors)
+            emissions = scores.emissions(self.acoustic_scale, self.prior_scale)
             graphs = [each.graph(self.lexicon, self.states) for each in batch]
             names = [each.utterance.id for each in batch]
             yield from zip(names, graphs, viterbi(emissions, num_frames, graphs), strict=True)

@@ -40,6 +40,10 @@ class FrameScores(NamedTuple):
     log_priors: Float[Tensor, "pdfs"]
     bigram: Float[Tensor, "vocab vocab"]
 
+    def emissions(self, acoustic_scale: float, prior_scale: float) -> Float[Tensor, "batch frames pdfs"]:
+        """Return acoustic_scale * (log p(s | x) - prior_scale * log p(s)) of every frame x and state s."""
+        return acoustic_scale * (self.log_posteriors - prior_scale * self.log_priors)
+
 
 class FrameModel(SpeechModel):
     """Base class of models of frames: targets are states of phones, and `search_inputs` returns `FrameScores`."""

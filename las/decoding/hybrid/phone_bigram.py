@@ -61,8 +61,7 @@ class PhoneBigramSearch(FrameSearch):
     @torch.no_grad()
     def __call__(self, decoder: FrameScores, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The best phones of each utterance; utterances of fewer than three frames have none."""
-        emissions = self.acoustic_scale * (decoder.log_posteriors - self.prior_scale * decoder.log_priors)
-        emissions = emissions.unflatten(-1, (-1, STATES))
+        emissions = decoder.emissions(self.acoustic_scale, self.prior_scale).unflatten(-1, (-1, STATES))
         bigram = self.lm_scale * decoder.bigram + self.insertion
         score = torch.full_like(emissions[:, 0], -math.inf)
         score[:, :, 0] = bigram[0, 1:] + emissions[:, 0, :, 0]

@@ -157,7 +157,7 @@ class WordGraphSearch(WordSearch):
                 f"the model has {decoder.log_posteriors.shape[-1]} states of phones, and the dictionary's phones have "
                 f"{expected}: it was trained with another dictionary"
             )
-        return (self.acoustic_scale * (decoder.log_posteriors - self.prior_scale * decoder.log_priors)).float()
+        return decoder.emissions(self.acoustic_scale, self.prior_scale).float()
 
     def _fst(self) -> Any:
         scales = (self.lm_scale, self.word_insertion)
