@@ -126,11 +126,12 @@ class LSTMInitialisation:
         if missing := [name for name in ("input_weight", "recurrent_weight") if not hasattr(cell, name)]:
             raise ConfigError(f"init: {type(cell).__name__} has no {missing[0]}: choose init=las, or name it so")
         plain, bias = isinstance(cell, PlainLSTMCell), cell.gate_bias()
-        limits = LSTM_LIMITS[self.plain_weights if plain else self.weights]
-        for name, limit in zip(("input_weight", "recurrent_weight"), limits, strict=True):
-            _uniform(cell.get_parameter(name), limit(cell.input_size, cell.hidden_size))
+        of_input, of_hidden = LSTM_LIMITS[self.plain_weights if plain else self.weights]
+        limit = of_input(cell.input_size, cell.hidden_size)
         if plain and self.input_std is not None:
-            _uniform(cell.input_weight, self.input_std * math.sqrt(3.0 / cell.input_size) / rms)
+            limit = self.input_std * math.sqrt(3.0 / cell.input_size) / rms
+        _uniform(cell.input_weight, limit)
+        _uniform(cell.recurrent_weight, of_hidden(cell.input_size, cell.hidden_size))
         cell.weights_changed()
         LSTM_BIASES[self.biases if plain else "zero"](bias, cell.hidden_size)
         if self.forget_bias is not None:
