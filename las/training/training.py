@@ -199,15 +199,17 @@ class Training:
         processes = distributed.world_size()
         device = f"{self.device} with TF32" if self.device.type == "cuda" and options.tf32 else str(self.device)
         parameters = setup.num_parameters(trainer.model)
-        lines = [f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}"]
-        lines = lines if stage.total > 1 else []
+        lines = []
+        if stage.total > 1:
+            lines.append(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}")
         lines.append(
             f"{config['name']}: {parameters:,} parameters, {len(trainer.data.train)} training utterances, {size}, "
             f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads"
         )
         if torch.get_num_threads() > devices.cores():
             lines.append(f"trainer.threads is more than the {devices.cores()} cores: threads wait for each other")
-        lines += [schedules.remark(config, parameters)] * bool(schedules.remark(config, parameters))
+        if remark := schedules.remark(config, parameters):
+            lines.append(remark)
         lines += trainer.parts.augment.check(self.corpus.sample_rate)
         for line in [*lines, trainer.model.explain(), trainer.validator.describe_chance(trainer.chance)]:
             progress.say(line, self.log)
