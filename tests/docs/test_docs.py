@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import benchmark
 import page_examples
 import pytest
 import tiny_words
@@ -31,6 +32,8 @@ from las.scoring import phones
 from las.training import setup
 
 REPOSITORY = Path(__file__).parents[2]
+VERBS = main.VERBS | {"benchmark": benchmark.VERB}
+"""All that a command may name: the verbs, and the script that is none."""
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 TEXTS = {path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8") for path in DOCUMENTS}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -94,7 +97,7 @@ def compose(verb: str, overrides: list[str]) -> None:
     flags = hydra_flags.parse(overrides)
     given = config_overrides.with_files(verb, flags.overrides)
     overrides = [config_overrides.protect(override) for override in given if override != tuned_search.CHOICE]
-    name = "benchmark" if verb == "benchmark" else main.VERBS[verb].config  # a script, not a verb
+    name = VERBS[verb].config
     if flags.shell_completion or flags.config_dir or not name:
         return  # tests/cli/test_hydra_flags.py, test_cards.py and test_runs.py run these
     if flags.cfg or flags.info:

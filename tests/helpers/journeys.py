@@ -3,6 +3,7 @@
 `python tests/helpers/journeys.py` prints them by package. A file is visited when one of its functions is entered.
 """
 
+import inspect
 import sys
 import tempfile
 import threading
@@ -44,7 +45,7 @@ def visited() -> Iterator[set[str]]:
 
 def is_function(frame: FrameType) -> bool:
     """Tell functions from the bodies of modules and classes."""
-    return bool(frame.f_code.co_flags & 0x2) and frame.f_code.co_name not in MODULE  # CO_NEWLOCALS
+    return bool(frame.f_code.co_flags & inspect.CO_NEWLOCALS) and frame.f_code.co_name not in MODULE
 
 
 def of_training(root: Path) -> set[str]:

@@ -100,7 +100,7 @@ def hdf(folder: Path, **parts: object) -> None:
 def gaussians(num_components: int = 1) -> None:
     model = GaussianModel(8000, 3, features=MFCC, num_components=num_components)
     tokens, one = np.zeros((1, 1)), np.ones(1)
-    model.num_targets(Batch(["a"], tokens, one, tokens, one))  # type: ignore[arg-type]
+    model.num_targets(Batch(["a"], tokens, one, tokens, one))
 
 
 CASES: list[tuple[Callable[[Path], object], type[LasError], str]] = [

@@ -120,7 +120,7 @@ def test_all_of_them_together(named: None, corpus: Path, las: Las, monkeypatch: 
     assert answer.code == 0, answer.err
     loaded = transcriber.load(corpus / "run")
     assert repr(loaded.search).endswith("mine=0.5, rule)") and type(loaded.tokens).__name__ == "SmallestTokenizer"
-    assert "mine" in loaded.search(*loaded.model.search_inputs(*speech()))[0][0].scores  # type: ignore[arg-type]
+    assert "mine" in loaded.search(*loaded.model.search_inputs(*speech()))[0][0].scores
 
 
 class Scaled(smallest.SmallestLoss):
