@@ -53,8 +53,9 @@ class Served(NamedTuple):
 
     @property
     def stored(self) -> list[Path]:
-        """Files in them, but for the example."""
-        return [path for folder in self.kept for path in (folder / "recordings").rglob("*") if path.is_file()]
+        """Files in them, but for the example. os.walk passes over folders that the server deletes meanwhile."""
+        walks = [step for folder in self.kept for step in os.walk(folder / "recordings")]
+        return [Path(folder, name) for folder, _, names in walks for name in names]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
         """Status and text of an answer; `_` in a header's name stands for `-`."""
