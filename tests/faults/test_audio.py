@@ -18,12 +18,7 @@ import shorten_encoder
 import soundfile
 from console import Answer
 from tiers import rest_slow
-from tiny import LABELS, RATE, damage, overrides, sound, steps, utterance, wav
-
-from las.data.audio.worker import AudioScan
-from las.data.audio_scan import AudioScanCache
-from las.data.corpora.base import audio_duration
-from las.data.manifest import Utterance
+from tiny import LABELS, RATE, overrides, sound, steps, utterance, wav
 
 Las = Callable[..., Answer]
 
@@ -210,20 +205,3 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
         path.chmod(0)
         answer = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
         assert "(Permission denied)" in answer.stdout, answer.stderr
-
-
-@pytest.mark.parametrize("how", ["flip", "cut", "missing"])
-def test_real_flac_that_is_damaged_is_named(how: str, shared_data: Path, tmp_path: Path) -> None:
-    original = sorted((shared_data / "librispeech_sample").rglob("*.flac"))[0]
-    path = Path(shutil.copy(original, tmp_path))
-    whole = Utterance("a", str(path), 0, 0.0, audio_duration(path), "x", "y")
-    assert isinstance(AudioScanCache().read([whole], 1, "files")[str(path)], AudioScan)
-    damage(path, how)
-    says = "does not exist" if how == "missing" else "damaged or cut"
-    assert says in str(AudioScanCache().read([whole], 1, "files")[str(path)])
-
-
-def test_the_tiny_corpus_is_sound(corpus: Path, las: Las) -> None:
-    answer = las("check", *overrides(corpus))
-    assert (answer.code, answer.err) == (0, "") and "all 12 utterances" in answer.out
-    assert (corpus / "data/checks/timit/bad_utterances.jsonl").read_text() == ""

@@ -107,11 +107,12 @@ def test_nothing_that_is_not_finite_is_saved(count: int, quiet: Training, tmp_pa
     for index in range(count):
         step, value = index % STEPS + 1, BAD[index // STEPS]
         with tally.training(quiet, tmp_path, (step, value)) as training:
-            training.ends(0, partial(spoilt_at, [step], value))
+            said = training.ends(0, partial(spoilt_at, [step], value))
             require_finite(training)
             (line,) = (line for line in steps(training.run) if line["event"] == "left out")
             ids = dict(training.seen())[step].split(" ")[0]
             assert line["step"] == step and ",".join(line["utterances"]) == ids
+            assert f"step {step}: the loss is" in said and "left out" in said
     tally.close("F10 one update of a training: left out, named, nothing of it saved")
 
 
@@ -126,6 +127,8 @@ def test_ten_bad_updates_go_back_once_and_ten_more_end_it(
         with tally.training(quiet, tmp_path, bad, "trainer.max_steps=60", "trainer.patience=60") as training:
             said = training.ends(4, partial(spoilt_at, bad, BAD[index % 3]))
             assert said.count("half the learning") == 1, said
+            rates = [line["learning_rate"] for line in steps(training.run) if line["event"] == "train"]
+            assert rates[-1] == 0.5 * rates[0]
             require_finite(training)
             training.ends(0)  # a broken training is a result
     tally.close("F10 ten of a hundred updates: back once, then code 4")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from las.data import quality
 from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
-from las.runtime.errors import DataError
 
 Las = Callable[..., Answer]
 
@@ -120,18 +118,6 @@ def test_what_would_spoil_the_training_or_the_score_stops(
     tree(tmp_path, train, test=test)
     answer = las("train", *overrides(tmp_path, *(MANY if train is TRAIN else [])))
     assert answer.code == 3 and "cannot be used" in answer.err and says in answer.err
-
-
-def test_both_unicode_forms_of_a_letter_are_told_apart_whatever_the_alphabet() -> None:
-    """A composed letter that is in the alphabet is fine; the same letter decomposed is named, not taken apart."""
-    asked = quality.QualityCriteria(Characters("CAF\u00c9"), 16000, 1, quality.QualityLimits(), None)
-    composed, decomposed = "CAF\u00c9", unicodedata.normalize("NFD", "CAF\u00c9")
-    quality.require_text(Utterance("a", "x", 0, 0.0, 1.0, composed, "y"), asked)
-    with pytest.raises(DataError, match=r"should be '.xc9'") as raised:
-        quality.require_text(Utterance("a", "x", 0, 0.0, 1.0, decomposed, "y"), asked)
-    assert raised.value.kind == "decomposed Unicode"
-    with pytest.raises(DataError, match=r"'e.u0301' should be '.xe9'"):
-        quality.require_well_formed("cafe\u0301")
 
 
 def test_what_all_transcripts_lack_is_counted_symbol_by_symbol() -> None:

@@ -65,15 +65,6 @@ def test_draws_depend_on_the_key_and_on_nothing_drawn_before(seed: Callable[...,
     assert drawn[0] == drawn[1] and len(set(drawn)) == len(keys) - 1
 
 
-def test_a_generator_belongs_to_its_key_and_leaves_the_others_alone() -> None:
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
-    keys = [("weight noise", 1, 2), ("weight noise", 1, 2), ("weight noise", 2, 1), ("noise", 1, 2), ("noise", 12)]
-    drawn = [float(torch.rand((), generator=devices.generator("cpu", *key))) for key in keys]
-    assert drawn[0] == drawn[1] and len(set(drawn)) == 4
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.fixture
 def thawed() -> Iterator[None]:
     """Without the objects that the test session has left out."""

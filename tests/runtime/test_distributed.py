@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import tiny
-import tiny_frames
 import torch
 from processes import Ending, Impatient, Training, fail, kill, spoil, starve, stop, terminate, together
 
@@ -97,23 +96,6 @@ def test_one_two_one_processes_train_as_one_does(root: Path, alone: Path) -> Non
     assert len(list((run / "tensorboard").iterdir())) == 3, "one file of each main process"
     lines = (run / "log.txt").read_text().splitlines()
     assert sum("dev loss" in line for line in lines) == len(dev(run))
-
-
-@pytest.mark.slow
-def test_an_acoustic_model_trains_in_one_two_and_one_processes_as_in_one(root: Path) -> None:
-    def hybrid(name: str, **faults: Any) -> Training:
-        (root / name).mkdir(exist_ok=True)
-        given = tiny_frames.overrides(root, "model.listener.dropout=0", *LENGTH)
-        return Training([*given, f"run_dir={root / name}"], root / f"{name}.seen", **faults)
-
-    quiet = together(root, 1, hybrid("hybrid"))
-    stops = [(1, (0, 2)), (2, (1, 5))]
-    ends = [together(root, number, hybrid("hybrids", fault=terminate, at=at)) for number, at in stops]
-    ends.append(together(root, 1, hybrid("hybrids")))
-    assert (quiet.codes, [end.codes for end in ends]) == ([0], [[75], [75, 75], [0]]), ends[1].said
-    assert batches(root / "hybrids") == batches(root / "hybrid")
-    assert losses(root / "hybrids") == pytest.approx(losses(root / "hybrid"), abs=1e-6)
-    assert dev(root / "hybrids") == dev(root / "hybrid") and len(losses(root / "hybrid")) == STEPS
 
 
 @pytest.mark.slow

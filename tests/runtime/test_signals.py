@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from las.runtime.signals import CLUSTER_SIGNALS, HANDLED_SIGNALS, Signals, Stopped, at_once, queued_again, requeue
+from las.runtime.signals import CLUSTER_SIGNALS, HANDLED_SIGNALS, Signals, Stopped, at_once, requeue
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
@@ -81,18 +81,3 @@ def test_a_slurm_job_is_queued_again_or_its_refusal_quoted(
     assert asked.read_text() == "requeue 4711\n"
     monkeypatch.delenv("SLURM_JOB_ID")
     assert requeue() == ""
-
-
-def test_a_training_that_is_stopped_before_its_updates_is_queued_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = slurm(tmp_path, monkeypatch, 0)
-    with (
-        pytest.raises(Stopped, match=r"SIGUSR1\. SLURM .*4711"),
-        queued_again(),
-    ):
-        raise Stopped("stopped by SIGUSR1")
-    monkeypatch.delenv("SLURM_JOB_ID")
-    with pytest.raises(Stopped, match=r"^stopped by SIGTERM$"), queued_again():
-        raise Stopped("stopped by SIGTERM")
-    assert asked.read_text() == "requeue 4711\n"

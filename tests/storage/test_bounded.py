@@ -1,6 +1,5 @@
 """Files from outside: only regular ones, none too large or nested too deeply, whoever reads them."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,16 +8,13 @@ from pathlib import Path
 import pytest
 from console import Answer
 from tiers import rest_slow
-from tiny import overrides, vouch, wav
+from tiny import overrides, wav
 
 from las.config import build
-from las.data.audio_scan import AudioScanCache
-from las.data.synthesis import rendering
 from las.data.tokenizers import Characters
 from las.lm import arpa, loading
-from las.reproduction import recipe, results
 from las.runtime.errors import DataError, StorageError
-from las.storage import bounded, bundle, checkpoint, lock
+from las.storage import bounded, checkpoint
 from las.storage.checkpoint import FILES
 
 Las = Callable[..., Answer]
@@ -135,30 +131,6 @@ def test_half_a_line_at_the_end_is_none_and_a_long_one_is_refused(
             bounded.stored_lines(path)
 
 
-SCORE = "score reference={0}/r.jsonl hypothesis={0}/h.jsonl"
-DEEP_FILES = {
-    "r.jsonl": (SCORE, ["r.jsonl:2:", "100 deep"]),
-    "h.jsonl": (SCORE, ["h.jsonl:2:", "100 deep"]),
-    f"c/{rendering.RECORD}": (
-        "prepare corpus=synthetic corpus.root={0}/c data_dir={0}",
-        [rendering.RECORD, "100 deep"],
-    ),
-    "page/lstm.jsonl": ("benchmark page={0}/page.md", ["lstm.jsonl, line 1", "not JSON"]),
-}
-"""Commands that read a file, and the place and reason that are named."""
-
-
-@pytest.mark.parametrize("name", DEEP_FILES)
-def test_deep_files(name: str, tmp_path: Path, las: Las) -> None:
-    command, says = DEEP_FILES[name]
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    for each in ("r.jsonl", "h.jsonl"):
-        (tmp_path / each).write_text('{"id": "a", "text": "b"}\n')
-    with (tmp_path / name).open("a") as file:
-        file.write(f'{{"id": {DEEP}\n')
-    in_words(las(*command.format(tmp_path).split()), 3, *says)
-
-
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_deep_files_of_a_run(name: str, trained: Path, trained_copy: Path, las: Las) -> None:
     if name != "result.json":
@@ -166,41 +138,6 @@ def test_deep_files_of_a_run(name: str, trained: Path, trained_copy: Path, las: 
     (trained_copy / name).write_text('{"step": 1}\n' * name.startswith("metrics") + f'{{"a": {DEEP}\n')
     answer = las("train", *overrides(trained), f"run_dir={trained_copy}")
     in_words(answer, 5, f"{name}:2: " if name.startswith("metrics") else f"{name}: ", "damaged", "100 deep")
-
-
-@pytest.mark.parametrize("name", ["MANIFEST.json", "state.json", "config.json"])
-def test_deep_files_of_a_checkpoint(name: str, trained_copy: Path, las: Las) -> None:
-    directory = trained_copy / "checkpoints/step-00000004"
-    (directory / name).write_text(f'{{"a": {DEEP}')
-    if name != "MANIFEST.json":  # as if its writer had vouched for it
-        vouch(directory, name)
-    in_words(las("export", f"checkpoint={directory}", f"output={trained_copy}/x"), 5, "step-00000004", "100 deep")
-
-
-def test_deep_files_that_others_wrote(
-    trained: Path, trained_copy: Path, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deep: list[object] = []
-    for _ in range(150):  # less than what Python refuses by itself
-        deep = [deep]
-    bundle.write(tmp_path / "x.las", {}, {"step": 1, "corpus": {}}, {"name": "x", "model": deep})
-    in_words(las("export", f"checkpoint={tmp_path}/x.las", f"output={tmp_path}/y"), 5, "x.las", "100 deep")
-    (trained_copy / "notes").mkdir()
-    (trained_copy / "notes/alignments.jsonl").write_text(f'{{"step": 1}}\n{{"step": {DEEP}\n')
-    places = [f"checkpoint={trained_copy}", f"output={trained_copy}/notes", f"data_dir={trained / 'data'}"]
-    in_words(las("analyze", "what=alignments", *places), 5, "alignments.jsonl:2: damaged", "100 deep")
-    (tmp_path / "x-smoke-an4.json").write_text(DEEP)
-    with pytest.raises(StorageError, match=r"x-smoke-an4\.json: damaged.*100 deep"):
-        results.read(tmp_path / "x-smoke-an4.json")
-    (tmp_path / "readings.jsonl").write_text(f'[2, "x", [1, 2], {DEEP}\n[2, "y", 1, 2, 3, 4, 5, {{}}]\n')
-    assert AudioScanCache.remembered(tmp_path / "readings.jsonl")._entries == {"y": [1, 2, 3, 4, 5, {}]}
-    (tmp_path / lock.NAME).write_text(DEEP)
-    with lock.held(tmp_path):
-        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
-    shutil.copytree(recipe.directory(), tmp_path / "recipes")
-    (tmp_path / "recipes/deep.yaml").write_text(DEEP_YAML)
-    monkeypatch.setattr(recipe, "directory", lambda: tmp_path / "recipes")
-    in_words(las("reproduce", "recipe=deep"), 2, "deep.yaml", "too deep")
 
 
 def test_deep_manifests_and_readings_are_made_again(corpus: Path, las: Las) -> None:

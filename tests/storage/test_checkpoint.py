@@ -1,9 +1,7 @@
 """Checkpoints: the format on disk, damage that is found, and what is left when the disk refuses."""
 
-import errno
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 import las
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
+from las.training.optimizers import Nadam
 
 FILES = ("model.safetensors", "optim.safetensors", "state.json", "config.json", "MANIFEST.json")
 
@@ -53,19 +52,6 @@ def test_the_directory_holds_plain_files_and_a_manifest_that_vouches_for_them(tm
     assert list(directory.parent.iterdir()) == [directory]  # no temporary files
 
 
-def test_nothing_in_it_is_pickled(tmp_path: Path) -> None:
-    (directory,) = saved(tmp_path, 1)
-    for path in directory.iterdir():
-        content = path.read_bytes()
-        if path.suffix == ".json":
-            json.loads(content)
-        else:  # safetensors: the length of a JSON header, the header, then bare numbers
-            length = int.from_bytes(content[:8], "little")
-            header = json.loads(content[8 : 8 + length])
-            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-            assert 8 + length + max(ends) == len(content)
-
-
 def test_what_is_loaded_is_what_was_saved_last_for_a_step(tmp_path: Path) -> None:
     for given in (parts(3), parts(3) | {"state": {"step": 3, "again": True}}):
         found = checkpoint.load(checkpoint.save(tmp_path, **given))
@@ -92,15 +78,6 @@ def test_damage_is_found_and_the_one_before_is_taken(tmp_path: Path, name: str, 
     assert line.startswith(damaged.reason) and "step-00000001" in line and line.endswith("1 step older")
 
 
-def test_when_all_are_damaged_every_one_is_named(tmp_path: Path) -> None:
-    for directory in saved(tmp_path / "checkpoints", 1, 2):
-        damage(directory / "model.safetensors", "flip")
-    found, damaged = checkpoint.newest(tmp_path / "checkpoints")
-    assert found is None and len(damaged) == 2
-    with pytest.raises(StorageError, match=r"(?s)no checkpoint.*step-00000002.*step-00000001"):
-        checkpoint.find(tmp_path)
-
-
 def test_a_manifest_that_vouches_for_nonsense_or_of_a_later_schema_is_refused(tmp_path: Path) -> None:
     (directory,) = saved(tmp_path, 1)
     (directory / "model.safetensors").write_bytes(b"\x80\x04\x95 not safetensors")
@@ -111,21 +88,6 @@ def test_a_manifest_that_vouches_for_nonsense_or_of_a_later_schema_is_refused(tm
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
     with pytest.raises(StorageError, match="schema 2"):
         checkpoint.load(directory)
-
-
-@pytest.mark.parametrize("failing", ["rename", "fsync", "replace"])
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    (first,) = saved(tmp_path, 1)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, failing, full)
-        with pytest.raises(StorageError, match=r"step-00000002.*No space left.* 160 bytes, .* bytes are"):
-            saved(tmp_path, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    checkpoint.verify(first)
 
 
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
@@ -166,7 +128,7 @@ def test_a_run_or_a_checkpoint_is_found_and_nothing_else(tmp_path: Path) -> None
         checkpoint.find(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, Nadam])
 def test_an_optimiser_continues_bit_for_bit(tmp_path: Path, kind: type[torch.optim.Optimizer]) -> None:
     torch.manual_seed(1)
     gradients = torch.randn(6, 4, 3)

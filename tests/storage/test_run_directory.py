@@ -110,19 +110,6 @@ def test_a_folder_that_cannot_be_made_says_so(config: Config, tmp_path: Path) ->
         run_directory.RunDirectory(changed(config, run_dir=str(tmp_path / "file" / "run")))
 
 
-def test_metrics_are_one_event_per_line(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    for step in (1, 2, 3):
-        folder.record(event="train", step=step, loss=1.0 / step)
-    events = folder.metrics()
-    assert [(event["step"], event["loss"]) for event in events] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
-    assert all(event["time"] > 0 for event in events)
-    folder.forget_after(2)
-    assert folder.metrics() == events[:2]
-    folder.forget_after(0)
-    assert folder.metrics() == []
-
-
 def test_half_a_line_of_a_killed_process_is_dropped_and_what_is_not_json_not_written(config: Config) -> None:
     folder = begun(config)
     with pytest.raises(ValueError, match="JSON compliant"):
@@ -133,11 +120,6 @@ def test_half_a_line_of_a_killed_process_is_dropped_and_what_is_not_json_not_wri
     folder.forget_after(1)
     folder.record(event="train", step=2, loss=1.0)
     assert [event["step"] for event in folder.metrics()] == [1, 2]
-
-
-def test_a_finished_run_has_a_result(config: Config) -> None:
-    run_directory.RunDirectory(config).finish({"splits": {}, "steps": 4})
-    assert run_directory.RunDirectory(config).result == {"splits": {}, "steps": 4}
 
 
 def test_the_commit_is_none_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,19 +3,13 @@
 import itertools
 import random
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tiny import overrides, tree
 
 from las.config.build import build, compose
-from las.nn.attention.diagnostics import Alignment
-from las.runtime.errors import NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
-from las.training.tasks.base import Validation
-from las.training.trainer import Trainer
 
 
 def distance(one: list[str], other: list[str]) -> int:
@@ -84,23 +78,3 @@ def test_the_perplexity_of_a_unigram() -> None:
 
 def test_items_are_spread_evenly() -> None:
     assert chance.spread(range(10), 4) == [0, 2, 5, 7] and chance.spread(range(3), 4) == range(3)
-
-
-@pytest.mark.parametrize(("accuracy", "broken"), [(0.33, True), (0.2, True), (0.38, False)])
-def test_a_model_that_is_no_better_than_the_bigram_is_broken(accuracy: float, broken: bool) -> None:
-    """Yesterday's limit, one token in ten, let all of these pass."""
-    trainer: Any = SimpleNamespace(
-        chance=ChanceLevel(0.33, 0.67, ""),
-        state=SimpleNamespace(epoch=10),
-        options=SimpleNamespace(broken_after_epochs=10),
-        validator=SimpleNamespace(describe=lambda validation: "attention is flat"),
-    )
-    validation = Validation(2.5, 0.7, accuracy, Alignment(1.0, 0.0, 1.0, 0.0))
-    if broken:
-        with pytest.raises(NumericalError, match=r"after 10 epochs .* 33\.0 % are by chance"):
-            Trainer._require_learning(trainer, validation)
-    else:
-        Trainer._require_learning(trainer, validation)
-        trainer.state.epoch = 9
-    trainer.state.epoch = 9
-    Trainer._require_learning(trainer, validation._replace(token_accuracy=0.0))

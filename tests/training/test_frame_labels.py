@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from console import Answer
 from tiny_frames import overrides
 
@@ -15,7 +14,6 @@ from las.data.corpora.base import Corpus
 from las.hmm import labels, spoken
 from las.hmm.labels import FrameLabels, LabelKind
 from las.nn.acoustic_model import AcousticModel
-from las.storage import checkpoint
 from las.training.tasks import frame_labels
 from las.training.tasks.frame_labels import TimedLabels
 
@@ -41,17 +39,6 @@ def relabelled(folder: Path, name: str, change: Callable[[labels.Labels], labels
     everything = [(each, np.array(before.of(each))) for each in before._places]
     shutil.rmtree(folder)
     labels.write(folder, [(each, change(own) if each == name else own) for each, own in everything], before.kind)
-
-
-def test_stored_labels_train_the_same_model_as_the_times(corpus: Path, stored: Path, las: Las) -> None:
-    for name, chosen in (("times", "times"), ("stored", str(stored))):
-        answer = las("train", *overrides(corpus, f"run_dir={corpus / name}", f"labels={chosen}", "trainer.max_steps=2"))
-        assert answer.code == 0, answer.err
-    one, other = (checkpoint.newest(corpus / name / "checkpoints")[0] for name in ("times", "stored"))
-    assert one is not None and other is not None
-    assert one.model.keys() == other.model.keys()
-    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
-    assert (one.state["origin"]["labels"], "lexicon" in other.state["corpus"]) == ("times", False)
 
 
 def test_other_labels_stop_a_run_and_the_same_elsewhere_do_not(corpus: Path, stored: Path, las: Las) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from console import Answer
+from interrupted_trainings import require_same
 from tiers import rest_slow
 from tiny import overrides, steps, tree
 
+from las.cli import train
 from las.storage import checkpoint, run_directory
 
 Las = Callable[..., Answer]
@@ -18,23 +20,9 @@ Las = Callable[..., Answer]
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tiny corpus, and a run that was planned for six steps in `run`."""
-    from las.cli import train
-
     root = tree(tmp_path_factory.mktemp("longer"))
     train.train(overrides(root, "trainer.max_steps=6"))
     return root
-
-
-def require_same(run: Path, other: Path, step: int) -> None:
-    """Two runs ended with the same bits: model, optimiser, state, metrics and hypotheses."""
-    one, two = (checkpoint.load(checkpoint.directory(each / "checkpoints", step)) for each in (run, other))
-    for name in ("model.safetensors", "optim.safetensors", "state.json"):
-        assert (one.directory / name).read_bytes() == (two.directory / name).read_bytes(), name
-    assert steps(run) == steps(other)
-    for pointer in ("best", "latest"):
-        assert (run / "checkpoints" / pointer).read_text() == (other / "checkpoints" / pointer).read_text()
-    for split in ("dev", "test"):
-        assert (run / f"hypotheses.{split}.jsonl").read_bytes() == (other / f"hypotheses.{split}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("first", rest_slow([3, 4]))
@@ -49,7 +37,7 @@ def test_a_finished_run_goes_on_as_one_that_was_planned_longer(first: int, longe
     resumed = first if first == 4 else 2
     says = f"continued for longer: trainer.max_steps {first} -> 6. The learning rate goes on by the schedule: 0.004 at"
     assert f"{says} step {resumed}, 0.004 at step {resumed + 1}, 0.004 at step 6" in answer.out
-    require_same(run, longer / "run", 6)
+    require_same(run, longer / "run", step=6)
     result = json.loads((run / "result.json").read_text())
     assert result.pop("extensions") == [{"steps": first, "trainer": {"max_steps": [first, 6]}}]
     assert result == json.loads((longer / "run" / "result.json").read_text())
@@ -71,7 +59,7 @@ def test_an_early_end_is_known_where_an_epoch_is_cut_into_parts(longer: Path, la
             own = overrides(longer, f"run_dir={run}", *cut, f"trainer.max_steps={length}")
             assert las("train", *own).code == 0
     assert (runs[1] / "finished/step-00000003/step-00000003").is_dir()
-    require_same(*runs, 6)
+    require_same(*runs, step=6)
 
 
 def test_the_rate_that_is_printed_is_that_of_the_schedule(longer: Path, las: Las, tmp_path: Path) -> None:

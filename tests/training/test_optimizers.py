@@ -5,9 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from las.config.build import build, compose
 from las.runtime.errors import ConfigError
-from las.storage import checkpoint
 from las.training.optimizers import Nadam
 
 SHAPES = [(3, 4), (5,), ()]
@@ -54,20 +52,6 @@ def test_fifty_steps_are_those_of_the_equation(lr: float, eps: float) -> None:
         numpy.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 7])
-def test_a_stop_through_a_checkpoint_changes_no_bit(stop: int) -> None:
-    quiet, gradients = problem(12, torch.float32)
-    stopped, _ = problem(12, torch.float32)
-    run(Nadam(quiet, lr=5e-4, eps=0.1), quiet, gradients)
-    before = Nadam(stopped, lr=5e-4, eps=0.1)
-    run(before, stopped, gradients[:stop])
-    tensors, groups = checkpoint.pack_optimiser(before)
-    after = Nadam(stopped, lr=1.0)
-    checkpoint.unpack_optimiser(after, {name: tensor.clone() for name, tensor in tensors.items()}, groups)
-    run(after, stopped, gradients[stop:])
-    assert all(torch.equal(one, two) for one, two in zip(quiet, stopped, strict=True))
-
-
 def test_parameters_without_gradient_stay_and_start_when_they_get_one() -> None:
     (late, *_), gradients = problem(2)
     parameters, _ = problem(2)
@@ -101,11 +85,3 @@ def test_a_closure_makes_the_gradients() -> None:
 def test_numbers_that_cannot_be_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match="must"):
         Nadam([nn.Parameter(torch.ones(1))], **options)
-
-
-def test_the_card_holds_the_numbers_of_the_hybrid_models() -> None:
-    config = compose("train", ["optim=nadam"])["optim"]
-    optimiser = build(config, where="optim")([nn.Parameter(torch.ones(1))])
-    assert isinstance(optimiser, Nadam)
-    (group,) = optimiser.param_groups
-    assert (group["lr"], group["eps"], group["betas"]) == (5e-4, 0.1, (0.9, 0.999))

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from console import Answer
-from interrupted_trainings import stopped_after
+from interrupted_trainings import require_same
 from pretraining_stages import PLACES, Stage, in_the_first_update
 from tiers import rest_slow
 from tiny import overrides, steps, tree
@@ -21,7 +20,6 @@ from las.config.build import Config, build, compose
 from las.runtime.errors import ConfigError
 from las.storage import checkpoint, run_directory
 from las.training import pretraining, setup
-from las.training.checkpointing import Checkpointer
 
 
 def config(stages: list[dict[str, Any]], **section: Any) -> Config:
@@ -174,43 +172,6 @@ def test_the_schedule_goes_on_and_the_optimiser_does_not(whole: Path) -> None:
         assert {float(value) for name, value in optim.items() if name.endswith(".step")} == {float(own)}
 
 
-def require_same(root: Path, name: str) -> None:
-    one, two = (checkpoint.load(checkpoint.directory(root / each / "checkpoints", 10)) for each in ("run", name))
-    for tensors, others in ((one.model, two.model), (one.optim, two.optim)):
-        assert tensors.keys() == others.keys()
-        assert all(torch.equal(tensors[key], others[key]) for key in tensors)
-    assert one.state == two.state and steps(root / "run") == steps(root / name)
-
-
-@pytest.mark.parametrize("step", rest_slow([5, 1, 3, 7, 9]))
-def test_stopped_within_a_stage_nothing_changes(step: int, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = [*GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / str(step)}"]
-    stopped_after(monkeypatch, whole, step, *more)
-    torch.manual_seed(step)
-    train.train(overrides(whole, *more))
-    require_same(whole, str(step))
-
-
-@pytest.mark.parametrize("step", rest_slow([4, 6]))
-def test_stopped_between_two_stages_nothing_changes(step: int, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed when the last checkpoint of a stage is there, and once more before the next one has any."""
-    more = [*GROWS, "trainer.keep_checkpoints=99", f"run_dir={whole / f'between{step}'}"]
-    save = Checkpointer.save
-
-    def stopping(self: Checkpointer, *args: Any) -> None:
-        save(self, *args)
-        if args[0].step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpointer, "save", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train.train(overrides(whole, *more))
-    stopped_after(monkeypatch, whole, step + 1, *more)
-    train.train(overrides(whole, *more))
-    require_same(whole, f"between{step}")
-
-
 @pytest.mark.parametrize("place", rest_slow(PLACES), ids=lambda place: place.__name__)
 def test_a_signal_between_two_stages_changes_nothing(
     place: Callable[[Stage], None], whole: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
@@ -226,7 +187,7 @@ def test_a_signal_between_two_stages_changes_nothing(
     assert max((whole / name / "checkpoints").glob("step-*")).name == f"step-{saved:08}"
     answer = las(*more)
     assert answer.code == 0 and f"resuming at step {saved} " in answer.out
-    require_same(whole, name)
+    require_same(whole / name, whole / "run", step=10)
 
 
 def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(
@@ -245,7 +206,7 @@ def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(
         answer = las("train", *more)
     assert answer.code == 5 and "could not be" in answer.err
     assert las("train", *more).code == 0
-    require_same(whole, "full")
+    require_same(whole / "full", whole / "run", step=10)
 
 
 def test_a_mistake_in_a_stage_is_found_before_anything_is_written(whole: Path, las: Callable[..., Answer]) -> None:

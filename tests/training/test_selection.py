@@ -11,11 +11,10 @@ from tiny import overrides
 
 from las.cli import train
 from las.nn.attention.diagnostics import Alignment
-from las.storage import run_directory
 from las.training import chance
 from las.training.chance import ChanceLevel
 from las.training.checkpointing import TrainingState
-from las.training.selection import DevResult, Selection, convergence, summary
+from las.training.selection import DevResult, Selection, convergence
 from las.training.tasks.base import Validation, Validator
 
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
@@ -34,12 +33,6 @@ def test_below_the_chance_level_errors_decide() -> None:
     assert Selection("dev_loss", 0.672).best([LEARNING, earlier, later]) == earlier
     assert Selection("dev_error", 0.3).best([LEARNING, earlier]) == earlier, "no better than chance: the loss decides"
     assert Selection("dev_error", 0.672).best([earlier, earlier._replace(step=30)]) == earlier
-
-
-def test_the_summary_tells_what_both_criteria_choose() -> None:
-    found = summary([DevResult(10, 0.30, 0.5), DevResult(20, 0.29, 0.9)], Selection("dev_loss", 0.672))
-    assert (found["select"], found["best_step"], found["steps_to_converge"]) == ("dev_loss", 10, 20)
-    assert found["choices"]["dev_error"] == found["last"] == {"step": 20, "dev_error": 0.29, "dev_loss": 0.9}
 
 
 def test_losses_travel_beside_the_pairs_that_checkpoints_always_had() -> None:
@@ -130,14 +123,6 @@ def test_a_criterion_that_does_not_exist(corpus: Path, las: Callable[..., Answer
     answer = las("train", *overrides(corpus, "trainer.select=dev_los"))
     assert answer.code == 2
     assert "dev_loss or dev_error?" in answer.err
-
-
-def test_the_new_key_leaves_signatures_of_earlier_runs_as_they_were() -> None:
-    config = {"trainer": {"max_steps": 4}, "corpus": {"name": "timit"}}
-    with_key = {**config, "trainer": {"max_steps": 4, "select": "dev_error"}}
-    other = {**config, "trainer": {"max_steps": 4, "select": "dev_loss"}}
-    digest = run_directory.signature_digest
-    assert digest(with_key) == digest(config) != digest(other)
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,6 @@ def test_several_batches_give_the_gradient_of_one(reduction: str) -> None:
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-6)
 
 
-def test_memory_that_runs_out_costs_no_utterance(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, small = updates(), updates()
-    tried = limited(small, monkeypatch, 2)
-    assert small([batch()], 1) == pytest.approx(whole([batch()], 1), rel=1e-6)
-    assert tried == [6, 3, 1, 1, 1, 1, 1, 1] and small.micro_batch_size == 1
-    torch.testing.assert_close(parameters(small), parameters(whole), rtol=0, atol=1e-6)
-    tried.clear()
-    small([batch()], 2)
-    assert tried == [1] * 6, "what fits is remembered"
-
-
 def test_an_utterance_that_does_not_fit_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     small = updates()
     before = parameters(small)

@@ -1,16 +1,12 @@
 """Training: that a stop changes nothing, and what happens when things go wrong."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 from console import Answer
 from interrupted_trainings import require_same, stopped_after
 from tiers import rest_slow
@@ -20,7 +16,6 @@ from las.cli import train
 from las.data.loader import Batch
 from las.storage import checkpoint
 from las.training.step import StepResult, TrainingStep
-from las.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -29,38 +24,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tree(tmp_path_factory.mktemp("whole"))
     train.train(overrides(root))
     return root
-
-
-@pytest.mark.parametrize("step", rest_slow([1, 2, 3], keep=1))
-def test_stopping_and_starting_again_changes_no_bit(
-    step: int, whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Stopped before the first checkpoint, before a validation, and after one; noise and dropout are on."""
-    run = whole / f"stopped{step}"
-    stopped_after(monkeypatch, whole, step, f"run_dir={run}")
-    torch.manual_seed(step)  # whatever the other process did with its generators
-    train.train(overrides(whole, f"run_dir={run}"))
-    assert ("resuming at step" in capsys.readouterr().out) == (step == 3)
-    require_same(run, whole / "run")
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_continued_by_another(corpus: Path) -> None:
-    script = (
-        "import os, sys; from las.cli.main import main\n"
-        "from las.training.trainer import Trainer; update = Trainer._update\n"
-        "def dying(self, batch):\n"
-        "    outcome = update(self, batch)\n"
-        "    return os._exit(9) if self.state.step == 3 else outcome\n"
-        "Trainer._update = dying if sys.argv[1] == 'die' else update\n"
-        "sys.exit(main(['train', *sys.argv[2:]]))"
-    )
-    twin = f"run_dir={corpus / 'twin'}"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    for mode, more, code in (("die", [], 9), ("live", [], 0), ("live", [twin], 0)):
-        command = [sys.executable, "-c", script, mode, *overrides(corpus, *more)]
-        assert subprocess.run(command, capture_output=True, env=environment).returncode == code
-    require_same(corpus / "run", corpus / "twin")
 
 
 def test_the_pointer_to_the_best_is_mended_on_resume(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,54 +83,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], 
     monkeypatch.setattr(TrainingStep, "_part", faulty)
 
 
-@pytest.mark.parametrize("value", rest_slow([float("nan"), float("inf")], keep=1))
-def test_an_update_that_is_not_finite_is_left_out_and_named(
-    value: float, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
-) -> None:
-    seen: dict[int, dict[str, torch.Tensor]] = {}
-    update = Trainer._update
-
-    def watching(self: Trainer, given: list[Batch]) -> StepResult:
-        found = update(self, given)
-        seen[self.state.step] = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        seen[-self.state.step] = {str(k): v["exp_avg"].clone() for k, v in enumerate(self.optimiser.state.values())}
-        return found
-
-    monkeypatch.setattr(Trainer, "_update", watching)
-    poisoned(monkeypatch, value, lambda step: step == 3)
-    answer = las("train", *overrides(corpus))
-    assert answer.code == 0
-    for before, after in ((2, 3), (-2, -3)):
-        assert all(torch.equal(seen[after][name], tensor) for name, tensor in seen[before].items())
-    assert any(not torch.equal(seen[4][name], tensor) for name, tensor in seen[3].items())
-    (line,) = (line for line in steps(corpus / "run") if line["event"] == "left out")
-    assert line["step"] == 3 and f"step 3: the loss is {value}" in answer.out and "left out" in answer.out
-    assert line["utterances"] and all(name in answer.out for name in line["utterances"])
-    found, _ = checkpoint.newest(corpus / "run/checkpoints")
-    assert found is not None and found.state["not_finite"] == [3]
-    assert all(torch.isfinite(tensor).all() for tensors in (found.model, found.optim) for tensor in tensors.values())
-
-
 LONG = ["trainer.max_steps=40", "trainer.validate_every=5", "trainer.patience=40", "trainer.broken_after_epochs=100"]
-
-
-@pytest.mark.slow
-def test_too_many_of_them_bring_training_back_once_with_half_the_rate(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
-) -> None:
-    left: list[int] = []
-
-    def first_ten(step: int) -> bool:
-        left.extend([step] if step > 6 and len(left) < 10 else [])
-        return step in left[-1:]
-
-    poisoned(monkeypatch, float("nan"), first_ten)
-    answer = las("train", *overrides(corpus, *LONG))
-    assert answer.code == 0
-    assert "to step 15," in answer.out
-    lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
-    rates = {line["step"]: line["learning_rate"] for line in lines}
-    assert rates[6] == 0.004 and rates[17] == 0.002 and max(rates) == 40
 
 
 def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
@@ -193,31 +109,9 @@ def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..
     assert "is not learning" in json.loads((corpus / "run/result.json").read_text())["broken"]
 
 
-def test_other_training_utterances_are_not_continued_with(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
-) -> None:
-    stopped_after(monkeypatch, corpus, 3)
-    for path in (corpus / "TIMIT/TRAIN/DR1/FTR0").glob("SX7.*"):
-        path.unlink()
-    answer = las("train", *overrides(corpus))
-    assert answer.code == 5
-    assert "the training utterances: " in answer.err and "another name=" in answer.err
-
-
 def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
     result = train.train(overrides(corpus, "trainer.patience=1", "trainer.max_steps=20", "optim.lr=1e-12"))
     assert (result["steps"], result["steps_to_converge"]) == (4, 2)  # nothing moves: the second validation is no better
-
-
-def test_clipping_and_a_schedule(corpus: Path) -> None:
-    clips = ["gradients.clip_norm=1.0e-3", "optim=sgd", "optim.momentum=0", "optim.lr=1.0"]
-    more = ["optim.nesterov=false", "schedule.warmup_steps=2", "trainer.max_steps=2", *clips]
-    train.train(overrides(corpus, *more))
-    lines = [line for line in steps(corpus / "run") if line["event"] == "train"]
-    assert [line["learning_rate"] for line in lines] == [0.5, 1.0]
-    assert all(line["gradient_norm"] > 1e-3 for line in lines), "the norm is that before clipping"
-    found, _ = checkpoint.newest(corpus / "run/checkpoints")
-    assert found is not None
 
 
 @pytest.mark.pictures
@@ -234,14 +128,6 @@ def test_what_a_validation_leaves(corpus: Path) -> None:
     assert b"speller.output.weight" in content and b"attention" in content
     (validation,) = (line for line in steps(run) if line["event"] == "validation")
     assert validation.keys() == {"event", "step", "dev_loss", "dev_error", "metric", "token_accuracy", "alignment"}
-
-
-def test_feature_statistics_come_from_training_and_travel_in_the_checkpoint(trained: Path) -> None:
-    found, _ = checkpoint.find(trained / "run")
-    assert found.model["features.mean"].abs().max() > 0.1
-    assert (found.model["features.deviation"] > 0).all()
-    assert found.state["corpus"]["sample_rate"] == 16000
-    assert len(found.state["corpus"]["tokens"]["symbols"]) == 48
 
 
 LEARNING = ["optim.lr=0.02", "trainer.batch_size=8", "trainer.validate_every=30", "trainer.broken_after_epochs=100"]
