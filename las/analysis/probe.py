@@ -19,7 +19,7 @@ from las.nn.model import ListenAttendSpell
 from las.nn.normalisation import RunningMoments
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, NumericalError, StorageError
-from las.storage import checkpoint, output_paths
+from las.storage import checkpoint
 from las.storage.checkpoint import Checkpoint
 from las.training import data_preparation, setup
 from las.training.data_preparation import Splits
@@ -135,7 +135,7 @@ def subject(config: Config) -> tuple[Probe, Path]:
         corpus.tokens.symbols,
         config["draws"],
     )
-    return prepared, output_paths.folder(stored.directory) / "analysis" / stored.directory.name
+    return prepared, checkpoint.run_folder(stored.directory) / "analysis" / stored.directory.name
 
 
 def _updates(parts: TrainingParts, stored: Checkpoint) -> TrainingStep:

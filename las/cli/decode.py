@@ -1,8 +1,11 @@
 """The verb `decode`: hypotheses of a checkpoint for audio files, or for a split of its corpus with their score."""
 
 import functools
+import hashlib
 import itertools
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +25,7 @@ from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError, first_of
 from las.scoring import error_rates, tables
-from las.storage import atomic, output_paths
+from las.storage import atomic, checkpoint
 from las.training import data_preparation, plots
 
 
@@ -100,9 +103,9 @@ def _decode(config: Config) -> None:
     check_value("seed", config["seed"], int)
     augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
-    subject = config["split"] or output_paths.name_of(config["audio"])
+    subject = config["split"] or _name_of(config["audio"])
     subject = ".".join([subject, *(part.label for part in augment.distortions.values())])
-    output = Path(config["output"] or output_paths.decoded(Path(config["checkpoint"]), subject))
+    output = Path(config["output"] or checkpoint.decoded(Path(config["checkpoint"]), subject))
     atomic.require_place(output)
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
@@ -118,6 +121,17 @@ def _decode(config: Config) -> None:
             return
         with distributed.only_main_prints():
             _decode_own_split(transcriber, config, size, output, augment)
+
+
+def _name_of(audio: str | Sequence[str]) -> str:
+    """Short name for recordings, `x.wav-1f3870be`: first file, number of further ones, hash of all paths."""
+    paths = [Path(name).absolute() for name in ([audio] if isinstance(audio, str) else audio)]
+    if not paths:
+        raise ConfigError("audio=[] names no recording: give audio=x.wav, a folder, or a list [a.wav,b.wav]")
+    digest = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:8]
+    first = re.sub(r"[^\w.-]", "_", paths[0].name)[:80]
+    more = f"_and_{len(paths) - 1}_more" if len(paths) > 1 else ""
+    return f"{first}{more}-{digest}"
 
 
 def _decode_files(transcriber: Transcriber, config: Config, output: Path) -> None:

@@ -20,7 +20,7 @@ from las.config import overrides as config_overrides
 from las.config import tracebacks
 from las.config.build import config_directory
 from las.config.trust import trust
-from las.runtime import signals, terminal
+from las.runtime import progress, signals
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
 
 
@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     75 and 130: a signal ended it (`las.runtime.signals`).
     """
-    terminal.write_any_character()
+    progress.write_any_character()
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text())

@@ -87,15 +87,15 @@ COMPONENTS = {
     "RepetitionConstraint": "las.decoding.scorers.constraints",
     "WordNGramScorer": "las.decoding.scorers.language_model",
     # training
-    "Nadam": "las.training.optimizers",
+    "Nadam": "las.training.optimization",
     "Schedule": "las.training.schedules",
     "ExponentialSchedule": "las.training.schedules",
     "NewbobSchedule": "las.training.schedules",
     "NewbobMultiEpochSchedule": "las.training.schedules",
-    "GradientTransform": "las.training.gradients",
-    "AnnealedNoise": "las.training.gradients",
-    "ConstantNoise": "las.training.gradients",
-    "WeightNoise": "las.training.gradients",
+    "GradientTransform": "las.training.optimization",
+    "AnnealedNoise": "las.training.optimization",
+    "ConstantNoise": "las.training.optimization",
+    "WeightNoise": "las.training.optimization",
 }
 """Classes that a config may name, with their modules."""
 
@@ -115,8 +115,8 @@ PARTS = {
     "loss": "las.nn.losses.TrainingLoss",
     "optim": "torch.optim.Optimizer",
     "schedule": "las.training.schedules.Schedule",
-    "gradients": "las.training.gradients.GradientTransform",
-    "weight_noise": "las.training.gradients.WeightNoise",
+    "gradients": "las.training.optimization.GradientTransform",
+    "weight_noise": "las.training.optimization.WeightNoise",
     "search": "las.decoding.base.Search",
     "validation_search": "las.decoding.base.Search",
     "scales": "las.decoding.base.Search",

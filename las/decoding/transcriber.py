@@ -35,7 +35,7 @@ from las.nn.model import ListenAttendSpell
 from las.nn.trainable import SpeechModel
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
-from las.storage import checkpoint, output_paths
+from las.storage import checkpoint
 
 
 class TrainedModel(NamedTuple):
@@ -342,7 +342,7 @@ def load(
     if search is None or isinstance(search, str):
         search = cast(Search, build(tuned_search.option(search, path) if search else config["search"], where="search"))
     require_search(search, model)
-    prepare(search, tokens, lexicon, tied, model.ctc is not None, output_paths.graphs(Path(path)))
+    prepare(search, tokens, lexicon, tied, model.ctc is not None, checkpoint.graphs(Path(path)))
     tokens = tokens_of(search, tokens)
     return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter(sample_rate))
 

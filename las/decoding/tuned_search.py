@@ -8,7 +8,8 @@ from las.config.overrides import of_section, value_of
 from las.config.public import with_public_names
 from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError
-from las.storage import bounded, bundle, output_paths
+from las.storage import bounded, bundle
+from las.storage.checkpoint import run_folder
 
 CHOICE = "search=tuned"
 BASES = {
@@ -25,7 +26,7 @@ def path_of(checkpoint: Path) -> Path:
     """The path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
     if checkpoint.is_file():
         raise ConfigError(f"{checkpoint} is a bundle, which has no corpus to tune on: give the run folder")
-    return output_paths.folder(checkpoint) / "tuned.json"
+    return run_folder(checkpoint) / "tuned.json"
 
 
 def compose(name: str, overrides: list[str]) -> build.Config:

@@ -1,5 +1,8 @@
-"""Console output: progress lines on a terminal, plain lines elsewhere, and log files."""
+"""Console output: progress lines on a terminal of any encoding, plain lines elsewhere, and log files."""
 
+import codecs
+import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,8 +20,27 @@ from rich.progress import (
 )
 
 T = TypeVar("T")
+ESCAPED = "las.escaped"
+"""Name of the error handler of codecs that writes `\\u4f60` for a character that an encoding lacks, as JSON does."""
 
 console = Console(highlight=False, soft_wrap=True)
+
+
+def write_any_character() -> None:
+    """Let standard output and error write every text: with escapes where a terminal's encoding lacks a character.
+
+    Names of files that are no text in the terminal's encoding are such characters, too.
+    """
+    codecs.register_error(ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a notebook's own streams take every character
+            stream.reconfigure(errors=ESCAPED)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def duration(seconds: float) -> str:

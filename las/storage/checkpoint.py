@@ -11,6 +11,9 @@ A checkpoint is a directory:
 
 It is written under a temporary name, flushed to disk and renamed; it is read back and verified before an older one is
 removed. Nothing in it is pickled.
+
+Outputs that verbs make from a checkpoint lie in its run folder; those of a bundle, or of a checkpoint outside any run
+folder (an averaged one), lie next to it.
 """
 
 import hashlib
@@ -245,6 +248,28 @@ def require_numbers(saved: Checkpoint) -> None:
             f"number (NaN), the first one is {broken[0]}: nothing can be recognised with it. Take another checkpoint, "
             "or train again with a lower optim.lr"
         )
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """Run folder of a checkpoint, given as a run folder, checkpoint directory or bundle."""
+    if not checkpoint.is_file() and not (checkpoint / "MANIFEST.json").exists():
+        return checkpoint
+    parent = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
+    return parent.parent if parent.name == "checkpoints" else parent
+
+
+def decoded(checkpoint: Path, name: str) -> Path:
+    """Path of the hypotheses for a split or for recordings , different for every checkpoint of a run."""
+    file_name = f"hypotheses.{name}.jsonl"
+    if checkpoint.is_file():
+        return run_folder(checkpoint) / f"{checkpoint.stem}.decoded" / file_name
+    chosen = [] if run_folder(checkpoint) == checkpoint else [checkpoint.name]
+    return run_folder(checkpoint).joinpath("decoded", *chosen, file_name)
+
+
+def graphs(checkpoint: Path) -> Path:
+    """Folder of decoding graphs made for a checkpoint."""
+    return run_folder(checkpoint) / "graphs"
 
 
 def pack_optimiser(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

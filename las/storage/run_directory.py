@@ -8,7 +8,7 @@ runs/<name>/<corpus>/seed<seed>/
     checkpoints/        see las.storage.checkpoint
     attention/          one picture per validation
     hypotheses.<split>.jsonl, references.<split>.jsonl, result.json
-    decoded/            outputs of `las decode`, see las.storage.output_paths
+    decoded/            outputs of `las decode`, see las.storage.checkpoint
     tuned.json          result of `las tune`, see las.decoding.tuned_search
     warm_start.json     tensors that a warm start took from another run, see las.training.warm_start
     extensions.json     lengths that the run was given anew

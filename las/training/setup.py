@@ -1,12 +1,13 @@
-"""Parts of a training, built and checked from its config."""
+"""Parts and options of a training, built and checked from its config."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from las.config.build import Config, build, check_value, checked, parameters, resolve
+from las.config.build import Config, build, check_value, checked, parameters, require, resolve
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.quality import QualityLimits
@@ -18,10 +19,11 @@ from las.nn.initialisation import InitialisationProtocol
 from las.nn.losses import FrameLoss, TrainingLoss
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices
-from las.runtime.errors import ConfigError
-from las.training import optimizers, pretraining, warm_start
-from las.training.gradients import GradientTransform, WeightNoise
-from las.training.options import TrainerOptions
+from las.runtime.devices import PRECISIONS
+from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.training import optimization, pretraining, warm_start
+from las.training.checkpointing import require_criterion
+from las.training.optimization import GradientTransform, WeightNoise
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
 from las.training.step import TrainingStep
@@ -33,6 +35,75 @@ from las.training.warm_start import WarmStart
 
 BUILT = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order", "validation_search", "search")
 """Sections of the config from which the parts of these names are built."""
+
+AT_LEAST_ONE = (
+    *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),
+    *("patience", "keep_checkpoints", "threads"),
+)
+"""Options that count something of which there is one at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """Options of a trainer: the section `trainer` of the config without `max_bad_fraction` and `device`.
+
+    Args:
+        max_steps: updates at most.
+        max_sub_epochs: sub-epochs at most, stages of pretraining included; None for no limit.
+        batch_size: utterances of a batch at most, over all processes.
+        max_batch_s: seconds of a batch with padding at most, None for no limit.
+        accumulate: batches of one update.
+        validate_every: steps of a sub-epoch; or
+        sub_epochs: sub-epochs of an epoch. One of the two is None.
+        select: the best checkpoint has the least `dev_error` or `dev_loss` (`las.training.checkpointing`).
+        patience: validations without a better one, by `select`, before training stops.
+        broken_after_epochs: a teacher-forced dev token accuracy no better than by chance (`las.training.chance`) after
+            so many epochs ends the training as broken.
+        keep_checkpoints: newest checkpoints kept besides the best.
+        allow_drift: what may have changed since the run began (`las.storage.run_directory`).
+        num_workers: threads that read audio ahead, each with a process for it (`las.data.audio.worker_pool`); None: one
+            for every two cores, one to four.
+        threads: CPU threads of one operation of torch, None as `devices.threads` says.
+        precision: `fp32` or `bf16`.
+        tf32: TF32 operands for products of fp32 on a GPU (`devices.allow_tf32`).
+        histograms: write histograms of the parameters at each validation.
+        attention_pictures: draw the attention of one dev utterance at each validation.
+
+    Raises ArgumentError or ConfigError naming the option whose value makes no sense.
+    """
+
+    max_steps: int
+    batch_size: int
+    max_batch_s: float | None
+    accumulate: int
+    validate_every: int | None
+    sub_epochs: int | None
+    select: str
+    patience: int
+    broken_after_epochs: int
+    keep_checkpoints: int
+    allow_drift: Sequence[str]
+    num_workers: int | None
+    threads: int | None
+    precision: str
+    tf32: bool
+    histograms: bool
+    attention_pictures: bool
+    max_sub_epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        for key in AT_LEAST_ONE:
+            require(key, getattr(self, key), 1)
+        for key in ("num_workers", "broken_after_epochs"):
+            require(key, getattr(self, key), 0)
+        if self.max_batch_s is not None and self.max_batch_s <= 0:
+            raise ArgumentError(f"max_batch_s={self.max_batch_s} must be above 0, or null for no limit")
+        if (self.validate_every is None) == (self.sub_epochs is None):
+            raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
+        if self.precision not in PRECISIONS:
+            raise ArgumentError(f"precision={self.precision} does not exist.{suggest(self.precision, PRECISIONS)}")
+        require_criterion(self.select)
+        devices.check_threads("trainer.threads", self.threads)
 
 
 class TrainingParts(NamedTuple):
@@ -111,7 +182,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
             f"loss: a {type(parts.loss).__name__} has parameters, which no optimiser trains: they belong into the model"
         )
     parts.task.check(parts.augment, config)
-    optimizers.check_settings(config["optim"])
+    optimization.check_settings(config["optim"])
     parts.optim(model.parameters())  # raises now what it refuses
     return parts
 

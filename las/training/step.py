@@ -25,7 +25,7 @@ from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
 from las.runtime.distributed import PendingSum
 from las.runtime.errors import LasError, first_of
-from las.training.gradients import GradientTransform, WeightNoise
+from las.training.optimization import GradientTransform, WeightNoise
 
 BUCKET_BYTES = 4 * 2**20
 """Bytes of a bucket, unless one parameter has more: small enough to start early, large against the latency of a sum."""

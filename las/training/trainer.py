@@ -20,9 +20,8 @@ from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
 from las.training import data_preparation, schedules, warm_start
 from las.training.chance import ChanceLevel
-from las.training.checkpointing import Checkpointer, TrainedParts, TrainingState
+from las.training.checkpointing import Checkpointer, DevResult, Selection, TrainedParts, TrainingState
 from las.training.pretraining import Stage
-from las.training.selection import DevResult, Selection
 from las.training.setup import TrainingParts
 from las.training.step import StepResult
 from las.training.tasks.base import TrainingTargets, Validation, Validator

@@ -14,9 +14,9 @@ from las.data.manifest import Utterance
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress, signals
 from las.runtime.errors import NumericalError, StorageError
-from las.storage import lock, output_paths, run_directory
+from las.storage import checkpoint, lock, run_directory
 from las.storage.run_directory import RunDirectory
-from las.training import checkpointing, data_preparation, pretraining, schedules, selection, setup
+from las.training import checkpointing, data_preparation, pretraining, schedules, setup
 from las.training.data_preparation import PreparedCorpus
 from las.training.pretraining import Stage
 from las.training.setup import TrainingParts
@@ -95,7 +95,7 @@ class Training:
         targets = self._targets(self.parts)
         for line in targets.remarks:
             progress.say(line, self.log)
-        self.parts.bind_searches(self.corpus.tokens, targets, output_paths.graphs(directory))
+        self.parts.bind_searches(self.corpus.tokens, targets, checkpoint.graphs(directory))
         data_preparation.save_vocabulary(self.corpus.tokens, directory)
         return [utterance for utterance in train if utterance.id not in targets.missing]
 
@@ -126,7 +126,7 @@ class Training:
             except NumericalError as error:
                 self.folder.finish(entries | chance | {"steps": trainer.state.step, "broken": str(error)})
                 raise
-        reached = selection.summary(trainer.state.validations, trainer.selection)
+        reached = checkpointing.summary(trainer.state.validations, trainer.selection)
         entries |= {"steps": trainer.state.step, **reached, **chance}
         if distributed.is_main():
             progress.say(_end(entries, trainer), self.log)
@@ -226,6 +226,6 @@ def _end(result: dict[str, Any], trainer: Trainer) -> str:
     line += f"; {trainer.ending()}"
     error, by_chance = result["last"]["dev_error"], trainer.chance.error
     if error < by_chance:
-        return f"{line}; {selection.convergence_verdict(trainer.state.validations, result['select'])}"
+        return f"{line}; {checkpointing.convergence_verdict(trainer.state.validations, result['select'])}"
     at_end, chance = map(trainer.validator.format_error, (error, by_chance))
     return f"{line}; the {name} at the end, {at_end}, is not below the chance level, {chance}, and so not compared"

@@ -23,7 +23,7 @@ from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
 from las.storage import run_directory
 from las.training import setup
-from las.training.options import TrainerOptions
+from las.training.setup import TrainerOptions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -24,7 +24,7 @@ from las.nn.losses import TrainingLoss
 from las.nn.masking import mask_of
 from las.nn.rnn import ListenerLayer
 from las.nn.trainable import FeatureAugmentation, SpeechModel, Trainable, TrainingBatch
-from las.training.gradients import GradientNoise, GradientTransform, WeightNoise
+from las.training.optimization import GradientNoise, GradientTransform, WeightNoise
 from las.training.schedules import Schedule
 
 

@@ -11,7 +11,7 @@ from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import ListenAttendSpell
-from las.training.gradients import GradientTransform, WeightNoise
+from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 
 UTTERANCE = "++model.features.normalisation=utterance"

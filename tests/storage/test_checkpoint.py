@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import las
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
-from las.training.optimizers import Nadam
+from las.training.optimization import Nadam
 
 FILES = ("model.safetensors", "optim.safetensors", "state.json", "config.json", "MANIFEST.json")
 

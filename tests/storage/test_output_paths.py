@@ -8,7 +8,7 @@ import pytest
 from console import Answer
 from tiny import sound, wav
 
-from las.storage import output_paths
+from las.storage import checkpoint
 
 Las = Callable[..., Answer]
 
@@ -67,6 +67,8 @@ def test_the_run_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / place / "MANIFEST.json").touch()
     monkeypatch.chdir(tmp_path / "run/checkpoints")
     run = tmp_path / "run"
-    assert output_paths.folder(run) == run
-    assert output_paths.folder(run / "checkpoints/step-00000004") == output_paths.folder(Path("step-00000004")) == run
-    assert output_paths.folder(run / "average_best3/step-00000004") == run / "average_best3"
+    assert checkpoint.run_folder(run) == run
+    assert (
+        checkpoint.run_folder(run / "checkpoints/step-00000004") == checkpoint.run_folder(Path("step-00000004")) == run
+    )
+    assert checkpoint.run_folder(run / "average_best3/step-00000004") == run / "average_best3"

@@ -32,7 +32,7 @@ from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.trainable import SpeechModel
-from las.training.gradients import GradientTransform, WeightNoise
+from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 
 LETTERS = Characters("abcdefgh ")

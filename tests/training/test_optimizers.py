@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from las.runtime.errors import ConfigError
-from las.training.optimizers import Nadam
+from las.training.optimization import Nadam
 
 SHAPES = [(3, 4), (5,), ()]
 

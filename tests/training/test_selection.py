@@ -13,8 +13,7 @@ from las.cli import train
 from las.nn.attention.diagnostics import Alignment
 from las.training import chance
 from las.training.chance import ChanceLevel
-from las.training.checkpointing import TrainingState
-from las.training.selection import DevResult, Selection, convergence
+from las.training.checkpointing import DevResult, Selection, TrainingState, convergence
 from las.training.tasks.base import Validation, Validator
 
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from las.runtime.errors import ConfigError
-from las.training.gradients import AnnealedNoise, ConstantNoise, GradientTransform, WeightNoise
+from las.training.optimization import AnnealedNoise, ConstantNoise, GradientTransform, WeightNoise
 
 
 def model(*gradients: list[float]) -> nn.ParameterDict:
