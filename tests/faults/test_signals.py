@@ -87,16 +87,6 @@ def test_while_a_corpus_is_synthesised(number: signal.Signals, code: int, tmp_pa
     assert records[0] == records[1]
 
 
-@ONE_SIGNAL
-def test_before_the_first_step(number: signal.Signals, code: int, trained: Path, tmp_path: Path, las: Las) -> None:
-    mine = ["train", *overrides(trained), f"run_dir={tmp_path / 'run'}", f"data_dir={tmp_path / 'data'}"]
-    stopped(las, worker_pool, "run_in_worker", 3, (number, code), *mine)
-    assert not (tmp_path / "run/checkpoints").exists() and not (tmp_path / "run/lock.json").exists()
-    assert las(*mine).code == 0
-    models = [place / "run/checkpoints/step-00000004/model.safetensors" for place in (trained, tmp_path)]
-    assert models[0].read_bytes() == models[1].read_bytes()
-
-
 def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:

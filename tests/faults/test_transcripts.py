@@ -120,17 +120,6 @@ def test_what_would_spoil_the_training_or_the_score_stops(
     assert answer.code == 3 and "cannot be used" in answer.err and says in answer.err
 
 
-def test_what_all_transcripts_lack_is_counted_symbol_by_symbol() -> None:
-    texts = ["AB\u00c9", "\u00c9\u00c9A", "AB7"]
-    utterances = [Utterance(str(index), "x", 0, 0.0, 1.0, text, "y") for index, text in enumerate(texts)]
-    unknown = quality.unknown_symbols(utterances, Characters("AB"))
-    assert unknown == (9, {"\u00c9": ["0", "1", "1"], "7": ["2"]})
-    assert unknown.share == pytest.approx(4 / 9)
-    assert str(unknown) == "4 of 9 symbols (44 %): '\u00c9' 3 times (0, 1), '7' once (2)"
-    many = quality.Unknown(1000, {chr(0x4E00 + index): ["a"] for index in range(25)})
-    assert str(many).endswith(", and 5 other symbols")
-
-
 def test_texts_are_checked_where_the_audio_cannot_be_read(tmp_path: Path) -> None:
     """The audio is named first: there is one reason for each utterance."""
     asked = quality.QualityCriteria(Characters("A"), 16000, 1, quality.QualityLimits(), None)

@@ -9,9 +9,6 @@ from las.training import pretraining, setup
 from las.training.checkpointing import Checkpointer
 from las.training.trainer import Trainer
 
-Replace = Callable[[Any, str, Any], None]
-"""How a function is replaced: `setattr` in a process of its own."""
-
 
 class Stage(NamedTuple):
     """Something happens once at the end of a stage, or behind it."""
@@ -19,7 +16,6 @@ class Stage(NamedTuple):
     last: int
     """Its last step."""
     happens: Fault
-    replace: Replace = setattr
 
     def after(self, owner: Any, name: str, due: Callable[..., bool]) -> None:
         """After the first call of a function for which it is due, given what it gave and was given."""
@@ -32,7 +28,7 @@ class Stage(NamedTuple):
                 self.happens()
             return found
 
-        self.replace(owner, name, called)
+        setattr(owner, name, called)
 
     def behind(self, owner: Any, name: str) -> None:
         """After the first call behind the end of the stage."""

@@ -90,11 +90,3 @@ def test_the_collector_leaves_out_what_there_is_and_no_more() -> None:
         assert not any(each is before for each in gc.get_objects())
         raise KeyError
     assert gc.get_freeze_count() == 0 and any(each is before for each in gc.get_objects())
-
-
-def test_what_the_caller_has_left_out_stays_so() -> None:
-    gc.freeze()
-    count = gc.get_freeze_count()
-    with devices.garbage_frozen():
-        pass
-    assert gc.get_freeze_count() == count > 0

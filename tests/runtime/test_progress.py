@@ -9,11 +9,6 @@ from rich.console import Console
 from las.runtime import progress
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0:00"), (59.6, "1:00"), (187.0, "3:07"), (3765.0, "1:02:45")])
-def test_durations(seconds: float, text: str) -> None:
-    assert progress.duration(seconds) == text
-
-
 def test_lines_go_to_the_screen_and_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "[bold]brackets[/bold] " + "long " * 40 + "1.5 %"
     progress.say(text, tmp_path / "log.txt")

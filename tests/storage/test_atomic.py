@@ -93,16 +93,6 @@ def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(
     assert len(opened) == 1 and theirs.read_text() == "hers"
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_names_of_temporary_files_cannot_be_foreseen(writer: str, theirs: Path, tmp_path: Path) -> None:
-    WRITERS[writer](tmp_path)
-    for path in (*tmp_path.rglob("*.json"), *tmp_path.rglob("*.flac"), tmp_path / lock.NAME):
-        path.with_name(f".{path.name}.{os.getpid()}").symlink_to(theirs)
-        path.unlink(missing_ok=True)
-    WRITERS[writer](tmp_path)
-    assert theirs.read_text() == "hers"
-
-
 def test_long_names_and_permissions_are_those_of_other_files(tmp_path: Path) -> None:
     (tmp_path / "other").touch()
     for name in ("n" * 255, "ß" * 127, "😀" * 63):

@@ -14,7 +14,6 @@ import local_server
 import pytest
 from local_server import Site, says
 
-from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import download
 
@@ -188,22 +187,6 @@ def test_no_server_and_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
     refused(site, tmp_path / "x.bin", "600,000 bytes, 1,000", StorageError)
     assert site.asked == []
-
-
-def test_the_progress_of_a_long_download(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said: list[tuple[int, str]] = []
-    counted = progress.counted
-
-    def listening(items: range, total: int, what: str) -> Iterator[int]:
-        said.append((total, what))
-        return counted(items, total, what)
-
-    monkeypatch.setattr(progress, "counted", listening)
-    fetch(site, tmp_path / "x.bin")
-    assert said == [(1, "x.bin: MiB fetched")]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_certificate_that_is_wrong_is_not_asked_for_again() -> None:

@@ -40,14 +40,6 @@ def begun(config: Config) -> run_directory.RunDirectory:
     return folder
 
 
-def test_a_new_folder_holds_config_and_environment(config: Config) -> None:
-    folder = run_directory.RunDirectory(config)
-    assert json.loads((folder.directory / "config.json").read_text()) == config
-    environment = json.loads((folder.directory / "environment.json").read_text())
-    assert environment.keys() >= {"command", "commit", "python", "torch", "machine", "threads", "gpu"}
-    assert (folder.result, folder.metrics()) == (None, [])
-
-
 def test_the_signature_is_of_what_is_trained_and_not_of_where_things_lie(config: Config) -> None:
     places = {"data_dir": "/a", "run_dir": "/a", "corpus__root": "/a", "trainer__device": "cuda"}
     display = {"trainer__num_workers": 7, "trainer__histograms": True, "trainer__attention_pictures": True}
@@ -73,18 +65,6 @@ def test_a_run_from_before_there_was_a_section(config: Config, section: str, oth
     assert run_directory.signature_digest(other(config)) != run_directory.signature_digest(former)
     with pytest.raises(StorageError, match=says):
         run_directory.RunDirectory(other(config))
-
-
-def test_another_configuration_is_refused_with_the_keys_that_differ(config: Config) -> None:
-    folder = begun(config)
-    before = (folder.directory / "config.json").read_bytes()
-    with pytest.raises(StorageError) as raised:
-        run_directory.RunDirectory(changed(config, optim__lr=1.0, trainer__max_steps=5, data_dir="/elsewhere"))
-    lines = str(raised.value).splitlines()
-    assert lines[1:3] == [f"  optim.lr: {config['optim']['lr']} -> 1.0", "  trainer.max_steps: 4 -> 5"]
-    assert lines[0].startswith(str(folder.directory)) and lines[3].endswith("name=baseline_2")
-    assert (folder.directory / "config.json").read_bytes() == before
-    assert run_directory.RunDirectory(config).metrics()[0]["step"] == 1
 
 
 def test_a_config_that_never_trained_may_be_mended(config: Config) -> None:

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 from las.reproduction import jobs
 from las.reproduction.convergence import Curve
-from las.storage import lock, run_summary
+from las.storage import run_summary
 from las.storage.run_directory import RunDirectory
 from las.storage.run_summary import Measure
 
@@ -33,27 +31,6 @@ def write(folder: Path, times: Sequence[float] = (), **files: Any) -> Path:
     events = [{"time": time, "event": "train", "step": step, "loss": 1.0} for step, time in enumerate(times, start=1)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder
-
-
-def test_a_finished_run(tmp_path: Path) -> None:
-    run = run_summary.read(write(tmp_path, [0.0, 60.0], result=RESULT | {"splits": {"dev": SPLIT, "test": SPLIT}}))
-    assert (run.name, run.corpus, run.seed, run.state, run.step) == ("a", "timit", 3, "finished", 7)
-    assert run.dev == run.test == Measure("phone_error_rate", 0.25, (0.2, 0.3))
-    assert (run.parameters, run.commit, run.minutes, run.max_steps, run.problem) == (9, "c", 1.0, 9, "")
-    perplexity = RESULT | {"splits": {"dev": {"perplexity": 2.5}}}
-    run = run_summary.read(write(tmp_path, result=perplexity))
-    assert run.dev == Measure("perplexity", 2.5) and run.test is None and run.minutes is None
-
-
-def test_states(tmp_path: Path) -> None:
-    assert run_summary.read(write(tmp_path / "broken", result=RESULT | {"broken": "NaN"})).state == "broken"
-    stopped = write(tmp_path / "stopped", [1.0], environment={"commit": "e"})
-    assert (run_summary.read(stopped).state, run_summary.read(stopped).commit) == ("stopped", "e")
-    with lock.held(stopped):
-        assert run_summary.read(stopped).state == "training"
-    dead = {"pid": os.getpid(), "host": socket.gethostname(), "born": "an earlier process", "since": 0.0}
-    (stopped / lock.NAME).write_text(json.dumps(dead))
-    assert run_summary.read(stopped).state == "stopped"
 
 
 def test_the_last_validation_counts_before_there_is_a_result(tmp_path: Path) -> None:
@@ -91,15 +68,6 @@ def test_damaged_files_are_named(name: str, content: str | bytes, says: str | No
         assert (run.problem, run.state) == ("", "stopped" if run.step is None else "finished")
     else:
         assert run.state == "damaged" and run.problem.startswith(f"{name}: damaged") and says in run.problem
-
-
-def test_a_missing_file_and_a_folder_in_the_place_of_one(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "metrics.jsonl").unlink()
-    (tmp_path / "metrics.jsonl").mkdir()
-    (tmp_path / "config.json").unlink()
-    first, second = run_summary.read(tmp_path).problem.split("; ")
-    assert first == "config.json: missing" and second.startswith("metrics.jsonl: damaged (a folder")
 
 
 @given(st.lists(st.integers(-9000, 900), min_size=1, max_size=40))

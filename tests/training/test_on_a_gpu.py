@@ -139,24 +139,6 @@ def test_updates_and_a_search_mix_no_devices(name: str) -> None:
         decoded(step.model, BeamSearch(3, max_length=4))
 
 
-def test_an_update_waits_as_often_however_long_its_utterances_are() -> None:
-    """Waits in a loop over frames or tokens would be many more for longer ones."""
-    with stand_in() as gpu:
-        step = training(*MODEL, "loss=joint_ctc")
-        short = two_updates(gpu, step)
-        given = batch()
-        longer = Batch(
-            given.ids,
-            given.waveforms.repeat(1, 2),
-            2 * given.num_samples,
-            given.targets.repeat(1, 2),
-            2 * given.num_tokens,
-        )
-        gpu.waits.clear()
-        step([longer.to("cuda")], 3)
-        assert gpu.waits == short and short.total() <= WAITS, short
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a list of words, an n-gram of letters and one of words."""
@@ -197,16 +179,6 @@ ON_HOST = ("word_lm", "hot_words", "lexicon")
 def slot(name: str) -> str:
     """The argument of a search that takes a component."""
     return "lm" if name == "neural_lm" else name
-
-
-def test_searches_with_every_scorer_mix_no_devices(models: Path) -> None:
-    with stand_in():
-        model = training(*MODEL, "loss=joint_ctc").model
-        decoded(model, GreedySearch())
-        for name, made in COMPONENTS.items():
-            decoded(model, BeamSearch(3, nbest=2, max_length=4, **{slot(name): made(models)}))
-        together = {slot(name): made(models) for name, made in COMPONENTS.items() if name != "neural_lm"}
-        decoded(model, BeamSearch(3, max_length=4, **together))
 
 
 @pytest.mark.parametrize("name", ["greedy", "together", *COMPONENTS])

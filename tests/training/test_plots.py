@@ -45,18 +45,6 @@ def test_true_times_are_drawn_where_there_are_as_many(tmp_path: Path) -> None:
     assert bare == other != drawn
 
 
-@pytest.mark.pictures
-def test_curves(tmp_path: Path) -> None:
-    train = [{"event": "train", "step": step, "loss": 4.0 / step} for step in range(1, 9)]
-    dev = [{"event": "validation", "step": step, "dev_loss": 5.0 / step, "dev_error": 1.0 / step} for step in (4, 8)]
-    path = plots.curves_picture(train + dev, tmp_path / "curves.png", "PER", "title")
-    assert path.read_bytes().startswith(PNG)
-    full = plots.pixels(path)
-    empty = plots.pixels(plots.curves_picture(dev[:1], tmp_path / "one.png", "PER"))
-    assert full.shape == empty.shape and full.std() > 0.02
-    assert (full != empty).any()
-
-
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert plots.available()
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)

@@ -109,11 +109,6 @@ def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..
     assert "is not learning" in json.loads((corpus / "run/result.json").read_text())["broken"]
 
 
-def test_patience_ends_a_training_that_gets_no_better(corpus: Path) -> None:
-    result = train.train(overrides(corpus, "trainer.patience=1", "trainer.max_steps=20", "optim.lr=1e-12"))
-    assert (result["steps"], result["steps_to_converge"]) == (4, 2)  # nothing moves: the second validation is no better
-
-
 @pytest.mark.pictures
 def test_what_a_validation_leaves(corpus: Path) -> None:
     pictures = ["trainer.histograms=true", "trainer.attention_pictures=true", "trainer.max_steps=2"]
