@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from las.runtime.errors import ConfigError, suggest
+from las.runtime.errors import ConfigError, require_known, suggest
 
 MAX_THREADS_PER_CORE = 4
 """Limit for the threads of one operation; many more make a machine hang."""
@@ -20,9 +20,8 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def precision(name: str) -> torch.dtype:
-    """The type of operands of a precision. Raises ConfigError for a name that is none."""
-    if name not in PRECISIONS:
-        raise ConfigError(f"precision={name} does not exist.{suggest(name, PRECISIONS)}")
+    """The type of operands of a precision. Raises ArgumentError for a name that is none."""
+    require_known("precision", name, PRECISIONS)
     return PRECISIONS[name]
 
 

@@ -45,10 +45,6 @@ T = TypeVar("T")
 class PeerLost(LasError):
     """Loss of another process of this training, which is dead or stopped, or has ended with an error."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
 
 class Peers:
     """Heartbeats of this process, and the check of those of its peers.
@@ -147,10 +143,6 @@ _peers: Peers | None = None
 class ReportedElsewhere(LasError):
     """Error that another process has raised and printed as well: without a message of its own."""
 
-    def __init__(self, exit_code: int) -> None:
-        super().__init__()
-        self.exit_code = exit_code
-
 
 def rank() -> int:
     """The number of this process, from 0."""
@@ -210,7 +202,7 @@ def _once(error: BaseException, peers: Peers) -> BaseException:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.exit_code)
-    return error if first else ReportedElsewhere(error.exit_code)
+    return error if first else ReportedElsewhere(exit_code=error.exit_code)
 
 
 def only_main_prints() -> AbstractContextManager[None]:
@@ -256,20 +248,12 @@ def total(*values: float | int) -> tuple[float, ...]:
     return tuple(_sum(torch.tensor(values, dtype=torch.float64, device=_device())).tolist())
 
 
-class PendingSum:
-    """A sum over the processes that is computed while the caller goes on; `wait` before the tensor is read."""
+def start_sum(tensor: Tensor) -> Callable[[], None]:
+    """Start to sum a tensor over the processes, in place, while the caller goes on; both raise PeerLost.
 
-    def __init__(self, work: distributed.Work) -> None:
-        self.work = work
-
-    def wait(self) -> None:
-        """Wait for the sum, for however long it takes while all processes are alive. Raises PeerLost."""
-        _finish_collective(self.work)
-
-
-def start_sum(tensor: Tensor) -> PendingSum:
-    """Start to sum a tensor over the processes, in place. Raises PeerLost."""
-    return PendingSum(_start_collective(partial(distributed.all_reduce, tensor, async_op=True)))
+    The function that is returned waits for the sum, however long it takes while all processes are alive.
+    """
+    return partial(_finish_collective, _start_collective(partial(distributed.all_reduce, tensor, async_op=True)))
 
 
 def gather(value: Any) -> list[Any]:
@@ -288,7 +272,7 @@ def broadcast_parameters(module: nn.Module) -> None:
     """Copy parameters and buffers of the main process to all others."""
     if _peers is not None:
         for tensor in module.state_dict().values():
-            _run_collective(partial(distributed.broadcast, tensor, 0, async_op=True))
+            _finish_collective(_start_collective(partial(distributed.broadcast, tensor, 0, async_op=True)))
 
 
 def require_same(name: str, value: Any) -> None:
@@ -302,13 +286,8 @@ def require_same(name: str, value: Any) -> None:
 
 
 def _sum(tensor: Tensor) -> Tensor:
-    _run_collective(partial(distributed.all_reduce, tensor, async_op=True))
+    start_sum(tensor)()
     return tensor
-
-
-def _run_collective(start: Callable[[], Any]) -> None:
-    """Run a collective operation, for however long it takes while all processes are alive. Raises PeerLost."""
-    _finish_collective(_start_collective(start))
 
 
 def _start_collective(start: Callable[[], Any]) -> Any:

@@ -13,6 +13,11 @@ class LasError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str = "", exit_code: int | None = None) -> None:
+        super().__init__(message)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
 
 class ConfigError(LasError):
     """Unknown or unsuitable command, key, group or value."""

@@ -32,10 +32,6 @@ class Stopped(KeyboardInterrupt):
 class Interrupted(LasError):
     """End of a training that a signal stopped after it saved its state."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
 
 @contextmanager
 def at_once() -> Iterator[None]:

@@ -11,7 +11,7 @@ import torch
 
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import distributed, progress
-from las.runtime.errors import ConfigError, StorageError, suggest
+from las.runtime.errors import StorageError
 from las.storage import checkpoint, run_directory, run_records
 from las.storage.checkpoint import Checkpoint
 from las.storage.run_directory import RunDirectory
@@ -68,12 +68,6 @@ class Selection(NamedTuple):
         return 1, each.loss, each.error, each.step
 
 
-def require_criterion(criterion: str) -> None:
-    """Raise ConfigError, with the nearest name, for a criterion that does not exist."""
-    if criterion not in CRITERIA:
-        raise ConfigError(f"trainer.select={criterion} does not exist.{suggest(criterion, CRITERIA)}")
-
-
 @dataclass
 class TrainingState:
     """Progress of a training, as plain values."""
@@ -118,20 +112,12 @@ class TrainingState:
         return cls(**values | {"validations": validations})
 
 
-class TrainedParts(NamedTuple):
-    """Parts of a training that its updates change."""
-
-    model: Trainable
-    optimiser: torch.optim.Optimizer
-    schedule: Schedule
-
-
 class Checkpointer:
     """Saves a training and restores it.
 
     Args:
         stage: the stage that is trained; a training begins it with a checkpoint of the stage before.
-        parts: model, optimiser and schedule, saved with the state.
+        model, optimiser, schedule: what updates change, saved with the state.
         recognition: what a recogniser needs besides the model: tokens, sample rate, metric, dictionary; saved with it.
         run: the run directory.
         origin: seed, hashes and versions; saved, and compared when the training is continued.
@@ -143,7 +129,9 @@ class Checkpointer:
     def __init__(
         self,
         stage: Stage,
-        parts: TrainedParts,
+        model: Trainable,
+        optimiser: torch.optim.Optimizer,
+        schedule: Schedule,
         recognition: Mapping[str, Any],
         run: RunDirectory,
         origin: dict[str, Any],
@@ -151,7 +139,7 @@ class Checkpointer:
         allow_drift: list[str],
         selection: Selection,
     ) -> None:
-        self.stage, (self.model, self.optimiser, self.schedule) = stage, parts
+        self.stage, self.model, self.optimiser, self.schedule = stage, model, optimiser, schedule
         self.recognition, self.run, self.origin, self.keep = recognition, run, origin, keep
         self.allow_drift, self.selection = allow_drift, selection
         self.folder, self.log = run.directory / "checkpoints", run.directory / "log.txt"

@@ -28,7 +28,7 @@ from las.config.build import Config, checked, differences
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.nn.trainable import SpeechModel
-from las.runtime.errors import ConfigError, DataError, suggest
+from las.runtime.errors import ConfigError, DataError, require_known
 
 NEW_LAYERS = ("below_top", "on_top")
 SECTIONS = ("model", "loss", "gradients", "weight_noise", "augment")
@@ -95,11 +95,7 @@ def stages(config: Config) -> list[Stage]:
     """
     section = config["pretraining"]
     new_layers = section["new_layers"]
-    if new_layers not in NEW_LAYERS:
-        raise ConfigError(
-            f"pretraining.new_layers={new_layers}: unknown value, choose {' or '.join(NEW_LAYERS)}."
-            f"{suggest(new_layers, NEW_LAYERS)}"
-        )
+    require_known("pretraining.new_layers", new_layers, NEW_LAYERS)
     if section["stages"] and "listener" not in config["model"]:
         raise ConfigError("pretraining.stages: this model has no listener that could grow: choose pretraining=none")
     listed, until, count = [], 0, len(section["stages"]) + 1

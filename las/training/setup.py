@@ -20,9 +20,9 @@ from las.nn.losses import FrameLoss, TrainingLoss
 from las.nn.trainable import SpeechModel, Trainable
 from las.runtime import devices
 from las.runtime.devices import PRECISIONS
-from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime.errors import ArgumentError, ConfigError, require_known
 from las.training import optimization, pretraining, warm_start
-from las.training.checkpointing import require_criterion
+from las.training.checkpointing import CRITERIA
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.pretraining import Stage
 from las.training.schedules import Schedule
@@ -100,9 +100,8 @@ class TrainerOptions:
             raise ArgumentError(f"max_batch_s={self.max_batch_s} must be above 0, or null for no limit")
         if (self.validate_every is None) == (self.sub_epochs is None):
             raise ConfigError("give trainer.validate_every (steps) or trainer.sub_epochs (of an epoch), the other null")
-        if self.precision not in PRECISIONS:
-            raise ArgumentError(f"precision={self.precision} does not exist.{suggest(self.precision, PRECISIONS)}")
-        require_criterion(self.select)
+        require_known("precision", self.precision, PRECISIONS)
+        require_known("select", self.select, CRITERIA)
         devices.check_threads("trainer.threads", self.threads)
 
 

@@ -23,7 +23,6 @@ from las.nn.losses import TrainingLoss
 from las.nn.trainable import Trainable
 from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
-from las.runtime.distributed import PendingSum
 from las.runtime.errors import LasError, first_of
 from las.training.optimization import GradientTransform, WeightNoise
 
@@ -149,18 +148,18 @@ class Bucket:
     def clear(self) -> None:
         """Forget the sum before this one."""
         self.missing = set(range(len(self.parameters)))
-        self.sum: PendingSum | None = None
+        self.wait_for_sum: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Start the sum, with zeros for parameters without a gradient."""
         for part, parameter in zip(self.parts, self.parameters, strict=True):
             part.zero_() if parameter.grad is None else part.copy_(parameter.grad)
-        self.sum = distributed.start_sum(self.flat)
+        self.wait_for_sum = distributed.start_sum(self.flat)
 
     def finish(self) -> None:
         """Wait for the sum, and make it the gradient."""
-        assert self.sum is not None
-        self.sum.wait()
+        assert self.wait_for_sum is not None
+        self.wait_for_sum()
         for part, parameter in zip(self.parts, self.parameters, strict=True):
             parameter.grad = part.clone() if parameter.grad is None else parameter.grad.copy_(part)
 

@@ -20,7 +20,7 @@ from las.storage import run_directory
 from las.storage.run_directory import RunDirectory
 from las.training import data_preparation, schedules, warm_start
 from las.training.chance import ChanceLevel
-from las.training.checkpointing import Checkpointer, DevResult, Selection, TrainedParts, TrainingState
+from las.training.checkpointing import Checkpointer, DevResult, Selection, TrainingState
 from las.training.pretraining import Stage
 from las.training.setup import TrainingParts
 from las.training.step import StepResult
@@ -97,9 +97,9 @@ class Trainer:
             **run_directory.own_packages(self.run.config),
             **data.targets.origin,
         }
-        trained, drift = TrainedParts(self.model, self.optimiser, self.schedule), list(self.options.allow_drift)
+        changed, drift = (self.model, self.optimiser, self.schedule), list(self.options.allow_drift)
         keep = self.options.keep_checkpoints
-        return Checkpointer(self.stage, trained, recognition, self.run, origin, keep, drift, self.selection)
+        return Checkpointer(self.stage, *changed, recognition, self.run, origin, keep, drift, self.selection)
 
     def fit(self) -> None:
         """Train from the newest checkpoint of the run directory, if there is one, to the end of the stage.

@@ -20,7 +20,7 @@ from las.data.tokenizers import Tokenizer
 from las.nn.features import FITTED
 from las.nn.trainable import Trainable
 from las.runtime import progress
-from las.runtime.errors import ArgumentError, ConfigError, StorageError, first_of, suggest
+from las.runtime.errors import ArgumentError, ConfigError, StorageError, first_of, require_known, suggest
 from las.storage import atomic, checkpoint
 from las.storage.checkpoint import Checkpoint
 from las.storage.run_directory import RunDirectory
@@ -102,8 +102,8 @@ class WarmStart:
     ) -> None:
         self.source, self.parts, self.frozen_parts = source, _parts("parts", parts), _parts("freeze", freeze)
         require("thaw_step", thaw_step, 2)
-        if statistics not in (None, "source", "corpus"):
-            raise ArgumentError(f"statistics={statistics} does not exist.{suggest(statistics, ('source', 'corpus'))}")
+        if statistics is not None:
+            require_known("statistics", statistics, ("source", "corpus"))
         if source is None and (freeze or thaw_step or statistics):
             raise ArgumentError("from=null: freeze, thaw_step and statistics need a trained model: warm_start.from=...")
         if missing := [part for part in self.frozen_parts if part not in self.parts]:

@@ -1,10 +1,11 @@
 """Compare the trainings of two checkouts bit for bit: `python tests/helpers/compare_commits.py OTHER_CHECKOUT`.
 
-Each experiment is trained with `trainer=smoke`, tiny, here and there, by this Python and on one thread. All
-tensors, the optimiser and the rest of the state of the last checkpoint must be equal, `origin.code` apart, and so must
-the hypotheses. Other trainings (pretraining, a language model, CTC) follow the experiments.
+Each experiment is trained with `trainer=smoke`, tiny, here and there, for 12 steps (or `--steps N`), by this Python and
+on one thread. All tensors, the optimiser and the rest of the state of the last checkpoint must be equal, `origin.code`
+apart, and so must the hypotheses. Other trainings (pretraining, a language model, CTC) follow the experiments.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ OTHERS = {
 }
 DICTIONARY = "YES Y EH S\nNO N OW\nGO G OW\nON AA N\nSTOP S T AA P\nIT IH T\n"
 SHORT = [
-    *("trainer=smoke", "trainer.max_steps=12", "trainer.validate_every=4", "trainer.batch_size=4"),
+    *("trainer=smoke", "trainer.validate_every=4", "trainer.batch_size=4"),
     *("trainer.num_workers=0", "trainer.threads=1", "trainer.broken_after_epochs=1000"),
     *("trainer.histograms=false", "trainer.attention_pictures=false"),
 ]
@@ -34,22 +35,23 @@ SMALL = [*tiny.MODEL, "search.size=2", "search.max_length=10"]
 FRAMES = ["model.listener.hidden_size=8", "model.features.num_mels=8"]
 
 
-def commands(root: Path) -> dict[str, list[str]]:
+def commands(root: Path, steps: int) -> dict[str, list[str]]:
     """The arguments of `las` for each training on the corpora in `root`, without its folders."""
     phones = ["corpus=timit", f"corpus.root={tiny.tree(root) / 'TIMIT'}", "corpus.partial=true"]
     words = ["corpus=an4", f"corpus.root={tiny_words.tree(root)}", "corpus.partial=true", "corpus.dev_every=2"]
     (root / "words.dic").write_text(DICTIONARY)
     names = sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
+    length = f"trainer.max_steps={steps}"
     experiments = {
         name: [
-            *("train", f"+experiment={name}", *(words if name in WORDS else phones), *SHORT),
+            *("train", f"+experiment={name}", *(words if name in WORDS else phones), *SHORT, length),
             *(FRAMES if name.startswith("hybrid") else SMALL),
             *([f"lexicon={root / 'words.dic'}"] if name == "hybrid" else []),
         ]
         for name in names
     }
     return experiments | {
-        name: [verb, *phones, *SHORT, *(SMALL if verb == "train" else []), *more]
+        name: [verb, *phones, *SHORT, length, *(SMALL if verb == "train" else []), *more]
         for name, (verb, *more) in OTHERS.items()
     }
 
@@ -69,12 +71,12 @@ def trained(checkout: Path, arguments: list[str], place: Path) -> dict[str, byte
     return found | {f"state {key}": json.dumps(value, sort_keys=True) for key, value in state.items()}
 
 
-def compare(other: Path) -> bool:
-    """Print a line for each training; return whether all are equal."""
+def compare(other: Path, steps: int) -> bool:
+    """Print a line for each training of so many steps; return whether all are equal."""
     equal = True
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        for name, arguments in commands(root).items():
+        for name, arguments in commands(root, steps).items():
             here, there = (
                 trained(checkout, arguments, root / side / name.replace(" ", "_"))
                 for side, checkout in (("here", REPOSITORY), ("there", other))
@@ -88,4 +90,8 @@ def compare(other: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(not compare(Path(sys.argv[1]).absolute()))
+    parser = argparse.ArgumentParser(description="Compare the trainings of two checkouts bit for bit.")
+    parser.add_argument("other", type=Path, help="the other checkout")
+    parser.add_argument("--steps", type=int, default=12, help="updates of each training")
+    given = parser.parse_args()
+    sys.exit(not compare(given.other.absolute(), given.steps))

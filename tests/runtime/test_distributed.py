@@ -182,7 +182,7 @@ def exchanges() -> int:
         assert model.weight.tolist() == [[0.0, 0.0]]
         assert distributed.share([*range(5)]) == [[0, 2, 4], [1, 3]][number]
         values = torch.tensor([[1.0, 2.0]]) * number
-        distributed.start_sum(values).wait()
+        distributed.start_sum(values)()
         assert values.tolist() == [[1.0, 2.0]]
         distributed.require_same("answer", 42)
         try:

@@ -54,7 +54,7 @@ IMPOSSIBLE = [
     ([5], {}, r"pretraining\.stages\[0\]=5"),
     ([{"sub_epochs": 1, "loss": 3}], {}, r"pretraining\.stages\[0\]\.loss=3"),
     ([{"sub_epochs": 1}], {"model": {"_target_": "las.LSTMLanguageModel"}}, "choose pretraining=none"),
-    ([], {"pretraining": {"new_layers": "below", "stages": []}}, r"new_layers=below: .* Did you mean below_top"),
+    ([], {"pretraining": {"new_layers": "below", "stages": []}}, r"new_layers='below' .* Did you mean below_top"),
     ([{"sub_epochs": 1}, {"sub_epochs": 1, "width": 0.5}], {}, "stage 2 of 3 .* stage 1 of 3"),
 ]
 

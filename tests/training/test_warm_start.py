@@ -198,7 +198,7 @@ REFUSED = {
     "warm_start.parts=[listner]": (2, "warm_start.parts: there is no part 'listner'. Did you mean listener"),
     "warm_start.freeze=[ctc]": (2, "warm_start.freeze: "),
     "warm_start.thaw_step=5": (2, "warm_start.thaw_step=5: there is nothing to thaw"),
-    "warm_start.statistics=mine": (2, "warm_start.statistics=mine does not exist. Did you mean"),
+    "warm_start.statistics=mine": (2, "warm_start.statistics='mine' does"),
     "warm_start.from=nowhere": (5, "warm_start.from=nowhere: there is no such file or folder"),
     "warm_start.from=null warm_start.freeze=[listener]": (2, "freeze, thaw_step and statistics need a trained model"),
     "warm_start.parts=[speller] warm_start.freeze=[listener]": (2, "listener would be frozen at random values"),
