@@ -107,6 +107,18 @@ def test_libraries_that_few_modules_may_know() -> None:
     assert found == readers
 
 
+def test_files_from_outside_are_parsed_within_bounds() -> None:
+    """Others than `storage.bounded` parse only JSON that las itself has just made or was sent by its own processes."""
+    own = {"cli.demo_app_access", "data.packing", "data.synthesis.espeak", "nn.kernels.operator", "runtime.distributed"}
+    parsing = {
+        name.removeprefix("las.")
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("json.load", "json.loads")
+    }
+    assert parsing == own
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_files_are_short(name: str) -> None:
     assert len(MODULES[name].read_text("utf-8").splitlines()) <= 400

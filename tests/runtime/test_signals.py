@@ -11,23 +11,6 @@ from las.runtime.signals import CLUSTER_SIGNALS, HANDLED_SIGNALS, Signals, Stopp
 pytestmark = pytest.mark.usefixtures("interruptible")
 
 
-class Answered(Exception):
-    """What a training raises that has answered."""
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)], ids=lambda value: str(value)
-)
-def test_a_signal_is_noted_and_the_handlers_come_back(number: signal.Signals, code: int) -> None:
-    before = [signal.getsignal(each) for each in HANDLED_SIGNALS]
-    with pytest.raises(Answered), Signals() as signals:
-        assert signals.received is None
-        os.kill(os.getpid(), number)
-        assert signals.received == number and signals.exit_code == code
-        raise Answered
-    assert [signal.getsignal(each) for each in HANDLED_SIGNALS] == before
-
-
 @pytest.mark.parametrize("number", HANDLED_SIGNALS, ids=lambda value: value.name)
 def test_what_nobody_answered_is_answered_outside(number: signal.Signals) -> None:
     expected = KeyboardInterrupt if number == signal.SIGINT else Stopped

@@ -35,12 +35,13 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "fifo": (os.mkfifo, "a FIFO"),
     "folder": (lambda path: path.mkdir(), "a folder"),
 }
+DEEP_FILE = {"deep": (lambda path: path.write_text(f'{{"a": {DEEP}\n'), "100 deep")}
 
 
 def replace(path: Path, kind: str) -> str:
     """Put something strange in the place of a file, and return what is said of it."""
     path.unlink()
-    make, says = STRANGE[kind]
+    make, says = (STRANGE | DEEP_FILE)[kind]
     make(path)
     return says
 
@@ -84,9 +85,11 @@ def test_checkpoints_that_are_all_strange_and_links(trained: Path, trained_copy:
     assert answer.err.count("64,424,509,440 bytes") == 2
 
 
-@pytest.mark.parametrize("kind", ["sparse", "endless"])
+@pytest.mark.parametrize("kind", ["sparse", "endless", "deep"])
 @pytest.mark.parametrize("name", rest_slow(RUN_FILES, keep=3))
-def test_the_files_of_a_run_are_regular(name: str, kind: str, trained: Path, trained_copy: Path, las: Las) -> None:
+def test_the_files_of_a_run_are_regular_and_shallow(
+    name: str, kind: str, trained: Path, trained_copy: Path, las: Las
+) -> None:
     if name != "result.json":
         (trained_copy / "result.json").unlink()
     says = replace(trained_copy / name, kind)
@@ -129,15 +132,6 @@ def test_half_a_line_at_the_end_is_none_and_a_long_one_is_refused(
         path.write_text(f'{{"step": 1}}\n{line}\n')
         with pytest.raises(StorageError, match=r"metrics\.jsonl:2: damaged"):
             bounded.stored_lines(path)
-
-
-@pytest.mark.parametrize("name", RUN_FILES)
-def test_deep_files_of_a_run(name: str, trained: Path, trained_copy: Path, las: Las) -> None:
-    if name != "result.json":
-        (trained_copy / "result.json").unlink()
-    (trained_copy / name).write_text('{"step": 1}\n' * name.startswith("metrics") + f'{{"a": {DEEP}\n')
-    answer = las("train", *overrides(trained), f"run_dir={trained_copy}")
-    in_words(answer, 5, f"{name}:2: " if name.startswith("metrics") else f"{name}: ", "damaged", "100 deep")
 
 
 def test_deep_manifests_and_readings_are_made_again(corpus: Path, las: Las) -> None:

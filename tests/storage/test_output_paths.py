@@ -8,8 +8,6 @@ import pytest
 from console import Answer
 from tiny import sound, wav
 
-from las.storage import checkpoint
-
 Las = Callable[..., Answer]
 
 
@@ -59,16 +57,3 @@ def test_a_bundle_has_them_beside_it(trained: Path, las: Las, tmp_path: Path) ->
     audio = f"audio={wav(trained, 'mdab0_sx0')}"
     file = written(las("decode", f"checkpoint={tmp_path / 'phones.las'}", audio, "search=greedy"))
     assert file.parent == tmp_path / "phones.decoded" and file.name.startswith("hypotheses.SX0.WAV-")
-
-
-def test_the_run_folder_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("run/checkpoints/step-00000004", "run/average_best3/step-00000004"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "MANIFEST.json").touch()
-    monkeypatch.chdir(tmp_path / "run/checkpoints")
-    run = tmp_path / "run"
-    assert checkpoint.run_folder(run) == run
-    assert (
-        checkpoint.run_folder(run / "checkpoints/step-00000004") == checkpoint.run_folder(Path("step-00000004")) == run
-    )
-    assert checkpoint.run_folder(run / "average_best3/step-00000004") == run / "average_best3"

@@ -40,13 +40,6 @@ def test_no_single_edit_of_the_median_has_fewer_errors() -> None:
     assert cost(median) == min(map(cost, edits))
 
 
-def test_medians_by_hand() -> None:
-    assert chance.median([["a", "b", "c"]], 3) == ["a", "b", "c"]
-    assert chance.median([["a", "x", "c"], ["a", "y", "c"], ["a", "z", "c"]], 2) == ["a", "c"]
-    assert chance.median([["a"], [], []], 1) == [], "writing nothing costs one, and writing a costs two"
-    assert chance.median([[], []], 3) == chance.median([], 3) == []
-
-
 def test_the_accuracy_of_a_bigram_by_hand() -> None:
     """After 0 comes 1 (2 of 3), after 1 comes 2, after 2 the end; 3 was never seen: the most frequent token, 0."""
     train = [[1, 2], [1, 2], [2]]
@@ -74,7 +67,3 @@ def test_the_perplexity_of_a_unigram() -> None:
     level = chance.unigram([[1, 1], [1]], [[1], []], size=2)  # 1: three times, the end: twice; one more of each
     assert level.error == pytest.approx((7 / 4 * 7 / 3 * 7 / 3) ** (1 / 3))
     assert level.token_accuracy == pytest.approx(1 / 3)
-
-
-def test_items_are_spread_evenly() -> None:
-    assert chance.spread(range(10), 4) == [0, 2, 5, 7] and chance.spread(range(3), 4) == range(3)

@@ -38,12 +38,6 @@ def noise(changes: GradientTransform, step: int = 1) -> torch.Tensor:
     return torch.cat([each.grad.flatten() for each in of.values() if each.grad is not None])
 
 
-def test_nothing_happens_by_default() -> None:
-    of = model([3.0, 0.0], [4.0])
-    assert GradientTransform().change(of.named_parameters(), 1) == 5.0
-    assert [each.grad.tolist() for each in of.values() if each.grad is not None] == [[3.0, 0.0], [4.0]]
-
-
 def test_l2_is_the_gradient_of_a_sum_of_squares_in_the_objective() -> None:
     net = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     inputs = torch.randn(5, 4)

@@ -16,6 +16,7 @@ from las.training.chance import ChanceLevel
 from las.training.checkpointing import DevResult, Selection, TrainingState, convergence
 from las.training.tasks.base import Validation, Validator
 
+Las = Callable[..., Answer]
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
 """Two validations of a stored run: every hypothesis alike, and a model that has learned much."""
 
@@ -67,7 +68,7 @@ def test_the_checkpoint_that_is_decoded_is_recorded(
 
 
 def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 ) -> None:
     """By errors alone the first is the best, and patience ends the training after the second."""
     scripted(monkeypatch, (0.70, 2.58), (1.2, 1.5), (0.9, 0.84))
@@ -82,35 +83,24 @@ def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
     assert "end, PER 90.0" in words
 
 
-@pytest.mark.parametrize(
-    ("errors", "given", "says"),
-    [
-        (
-            (0.5, 0.4, 0.3, 0.2, 0.1),
-            [],
-            "error at step 10; ended at trainer.max_steps; not converged: dev_error",
-        ),
-        ((0.5, 0.4, 0.3, 0.2, 0.2), [], "at trainer.max_steps; converged: dev_error became 0.0 % better over the last"),
-        ((0.2, 0.3, 0.3), ["trainer.patience=2"], "ended after 2 validations without a better one (trainer.patience)"),
-        ((0.2,), ["trainer.max_steps=2"], "ended at trainer.max_steps; too few validations to tell whether it has"),
-    ],
-)
+ENDINGS = [
+    ((0.5, 0.4, 0.3, 0.2, 0.1), [], "trainer.max_steps; not converged: dev_error"),
+    ((0.5, 0.4, 0.3, 0.2, 0.2), [], "trainer.max_steps; converged: dev_error became 0.0 %"),
+    ((0.2, 0.3, 0.3), ["trainer.patience=2"], "after 2 validations"),
+    ((0.2,), ["trainer.max_steps=2"], "trainer.max_steps; too few validations"),
+]
+
+
+@pytest.mark.parametrize(("errors", "given", "says"), ENDINGS)
 def test_the_end_of_a_training_is_the_verdict_of_its_rules(
-    errors: Sequence[float],
-    given: list[str],
-    says: str,
-    corpus: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    las: Callable[..., Answer],
+    errors: Sequence[float], given: list[str], says: str, corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 ) -> None:
     scripted(monkeypatch, *((error, 1.0) for error in errors))
     words = " ".join(las("train", *overrides(corpus, "trainer.max_steps=10", *given)).out.split())
     assert says in words and ", best at" in words
 
 
-def test_a_dev_loss_that_is_not_finite_is_broken(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
-) -> None:
+def test_a_dev_loss_that_is_not_finite_is_broken(corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las) -> None:
     scripted(monkeypatch, (0.5, math.nan))
     answer = las("train", *overrides(corpus))
     assert answer.code == 4 and "2 is nan" in answer.err
@@ -118,28 +108,24 @@ def test_a_dev_loss_that_is_not_finite_is_broken(
     assert "has diverged" in result["broken"] and result["chance_level"]["error"] == 0.67
 
 
-def test_a_criterion_that_does_not_exist(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_a_criterion_that_does_not_exist(corpus: Path, las: Las) -> None:
     answer = las("train", *overrides(corpus, "trainer.select=dev_los"))
     assert answer.code == 2
     assert "dev_loss or dev_error?" in answer.err
 
 
-@pytest.mark.parametrize(
-    ("validations", "best_step", "within"),
-    [
-        ([(10, 0.5)], 10, 10),
-        ([(10, 0.5), (20, 0.3), (30, 0.4)], 20, 20),
-        ([(10, 0.5), (20, 0.3), (30, 0.3)], 20, 20),
-        ([(10, 0.5), (20, 0.301), (30, 0.3)], 30, 20),
-        ([(10, 0.5), (20, 0.3031), (30, 0.3)], 30, 30),
-        ([(10, 0.0), (20, 0.0)], 10, 10),
-    ],
-)
-def test_convergence_is_the_first_best_and_the_first_within_one_percent(
-    validations: list[tuple[int, float]], best_step: int, within: int
-) -> None:
-    assert convergence([DevResult(*each) for each in validations]) == (
-        best_step,
-        within,
-        min(error for _, error in validations),
-    )
+CONVERGED = {
+    (0.5,): (10, 10),
+    (0.5, 0.3, 0.4): (20, 20),
+    (0.5, 0.3, 0.3): (20, 20),
+    (0.5, 0.301, 0.3): (30, 20),
+    (0.5, 0.3031, 0.3): (30, 30),
+    (0.0, 0.0): (10, 10),
+}
+"""Errors of validations every ten steps, the step of the best one, and the first within one per cent of it."""
+
+
+@pytest.mark.parametrize("errors", CONVERGED)
+def test_convergence_is_the_first_best_and_the_first_within_one_percent(errors: Sequence[float]) -> None:
+    validations = [DevResult(10 * number, error) for number, error in enumerate(errors, start=1)]
+    assert convergence(validations) == (*CONVERGED[errors], min(errors))
