@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from console import Answer
+from tiny import steps
 from tiny_frames import MODEL, SHORT, overrides
 
 from las.config.build import build, compose
@@ -68,17 +69,9 @@ def test_an_imported_alignment_that_states_the_known_times_trains_the_same_model
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
-def test_products_in_bf16_train_and_go_on_to_the_bit(corpus: Path, las: Las) -> None:
-    half = overrides(corpus, "trainer.precision=bf16")
-    assert las("train", *half).code == 0
-    parts = [*half, f"run_dir={corpus / 'parts'}"]
-    assert las("train", *parts, "trainer.max_steps=2").code == 0
-    assert las("train", *parts).code == 0
-    one, other = (checkpoint.newest(corpus / name / "checkpoints")[0] for name in ("run", "parts"))
-    assert one is not None and other is not None
-    assert all(torch.equal(one.model[name], other.model[name]) for name in one.model)
-    lines = (corpus / "run" / "metrics.jsonl").read_text().splitlines()
-    losses = [event["loss"] for event in map(json.loads, lines) if "loss" in event]
+def test_products_in_bf16_train(corpus: Path, las: Las) -> None:
+    assert las("train", *overrides(corpus, "trainer.precision=bf16")).code == 0
+    losses = [line["loss"] for line in steps(corpus / "run") if line["event"] == "train"]
     assert len(losses) == 4 and all(map(math.isfinite, losses))
 
 
@@ -107,8 +100,7 @@ def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(corpus: Path, las: Las, change: list[str], message: str) -> None:
-    sizes = [] if "model=las_small" not in change else ["model.listener.hidden_size=8"]
-    command = overrides(corpus) if not sizes else [*overrides(corpus)[:5], *SHORT]
+    command = [*overrides(corpus)[:5], *SHORT] if "model=las_small" in change else overrides(corpus)
     answer = las("train", *command, *change)
     assert answer.code == 2 and message in answer.err, answer.err
 
@@ -119,7 +111,7 @@ def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
     made: AcousticModel = build(config["model"], where="model")(16000, corpus.tokens.size)
     lexicon = frame_labels.lexicon_of(corpus, config)
     source = frame_labels.TimedLabels(corpus, lexicon, made, spoken.topology(corpus, lexicon))
-    with pytest.raises(DataError, match=r"utterance u1: synthetic has no times of its phones.*: labels=align"):
+    with pytest.raises(DataError, match=r"u1: synthetic .*: labels=align"):
         source.targets(Utterance("u1", "", 0, 0.0, 1.0, "sil aa", "s"))
 
 

@@ -133,7 +133,7 @@ def test_a_loss_with_parameters_is_refused_because_nothing_would_train_them(
     named: None, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smallest, "SmallestLoss", Scaled)
-    with pytest.raises(ConfigError, match="loss: a Scaled has parameters, which no optimiser trains"):
+    with pytest.raises(ConfigError, match="loss: a Scaled"):
         train.train_config(changed(compose("train", overrides(corpus)), PARTS["loss"]))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from console import Answer
-from interrupted_trainings import stopped_after
+from interrupted_trainings import require_same, stopped_after
 from tiers import rest_slow
-from tiny import forge, overrides, steps
+from tiny import forge, overrides
 
 from las.cli import train
 from las.storage import checkpoint
@@ -47,13 +47,10 @@ def test_all_of_a_model_is_taken_and_frozen_parts_keep_their_values(trained: Pat
     assert {origin for origin, _ in listed.values()} == {"carried"}
     frozen_names = {name for name in own if name.startswith(("listener.", "speller.attention."))}
     assert {name for name, (_, frozen) in listed.items() if frozen} == frozen_names
-    num_frozen = len(frozen_names)
-    assert "listener.layers.0: input_weight, recurrent_weight," in answer.out.replace("\n", " ")
-    assert (
-        f"warm start from {trained / 'run'}: {len(listed)} tensors carried; {num_frozen} of them frozen" in answer.out
-    )
+    for words in ("listener.layers.0: ", f"{len(listed)} tensors carried", f"{len(frozen_names)} of them frozen"):
+        assert words in answer.out
     assert json.loads((run / "warm_start.json").read_text())["source"]["step"] == 4
-    assert "settings of the model that differ" not in answer.out
+    assert "source -> here" not in answer.out
 
 
 def test_a_thawed_part_is_trained_from_that_step_on(
@@ -70,15 +67,11 @@ def test_a_thawed_part_is_trained_from_that_step_on(
     train.train(overrides(trained, f"run_dir={stopped}", *changes))
     out = capsys.readouterr().out
     assert "resuming at step" in out and "3: listener thawed:" in out
-    one, two = first_and_last(whole), first_and_last(stopped)
-    for tensors, others in ((one.model, two.model), (one.optim, two.optim)):
-        assert tensors.keys() == others.keys()
-        assert all(torch.equal(tensors[name], others[name]) for name in tensors)
-    assert steps(whole) == steps(stopped)
+    require_same(stopped, whole)
     source = checkpoint.find(trained / "run")[0].model
     names = [name for name in source if name.startswith("listener.")]
     assert all(torch.equal(first_and_last(whole, 2).model[name], source[name]) for name in names)
-    assert not any(torch.equal(one.model[name], source[name]) for name in names)
+    assert not any(torch.equal(first_and_last(whole).model[name], source[name]) for name in names)
 
 
 def test_parts_that_are_not_named_are_drawn_anew(trained: Path, tmp_path: Path, las: Las) -> None:
