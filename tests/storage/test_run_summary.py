@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from las.reproduction import jobs
 from las.reproduction.convergence import Curve
-from las.storage import run_summary
+from las.storage import lock, run_summary
 from las.storage.run_directory import RunDirectory
 from las.storage.run_summary import Measure
 
-SPLIT = {"phone_error_rate": 0.25, "interval": [0.2, 0.3], "words": 8}
 RESULT = {"name": "a", "corpus": "timit", "seed": 3, "steps": 7, "parameters": 9, "commit": "c", "splits": {}}
 CONFIG = {"name": "a", "corpus": {"name": "timit", "tokens": {"_target_": "las.Phones"}}, "seed": 3}
 
@@ -31,6 +30,15 @@ def write(folder: Path, times: Sequence[float] = (), **files: Any) -> Path:
     events = [{"time": time, "event": "train", "step": step, "loss": 1.0} for step, time in enumerate(times, start=1)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return folder
+
+
+def test_states(tmp_path: Path) -> None:
+    for state, entries in (("finished", {}), ("broken", {"broken": "NaN"})):
+        assert run_summary.read(write(tmp_path / state, result=RESULT | entries)).state == state
+    stopped = write(tmp_path / "stopped", [1.0])
+    assert run_summary.read(stopped).state == "stopped"
+    with lock.held(stopped):
+        assert run_summary.read(stopped).state == "training"
 
 
 def test_the_last_validation_counts_before_there_is_a_result(tmp_path: Path) -> None:
