@@ -266,19 +266,3 @@ def test_a_signal_to_torchrun_saves_and_another_number_of_processes_goes_on(root
     said, _ = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0 and f"resuming at step {stopped[1]} " in said, said
     assert sorted(losses(run)) == list(range(1, 61))
-
-
-@pytest.mark.slow
-def test_torchrun_ends_when_a_process_is_killed_and_the_same_command_goes_on(root: Path) -> None:
-    run, length = root / "again", ["trainer.max_steps=60", "trainer.validate_every=20"]
-    first = torchrun(2, arguments(root, "again", *length))
-    reaches(first, run, 30)
-    children = subprocess.run(
-        ["pgrep", "-P", str(first.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    os.kill(int(children[-1]), signal.SIGKILL)
-    said, _ = first.communicate(timeout=PATIENCE_S)
-    assert first.returncode == 1 and "sign of life" in said, said
-    second = torchrun(2, arguments(root, "again", *length))
-    said, _ = second.communicate(timeout=PATIENCE_S)
-    assert second.returncode == 0 and "resuming at step 20 " in said, said

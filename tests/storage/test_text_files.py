@@ -1,5 +1,7 @@
 """Text files that others wrote: encodings, numbered lines, strict numbers, and what is no file of text."""
 
+import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +116,8 @@ def test_marks_say_the_encoding_and_are_no_letters(encoding: str, tmp_path: Path
 
 GRID = textgrid.text({"ä": [textgrid.Interval(0.0, 1.0, "ß")]}, 1.0)
 ARPA = "\\data\\\nngram 1=2\n\n\\1-grams:\n-1 <s>\n-1 </s>\n\\end\\\n"
+UTTERANCE = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "")
+MANIFEST = json.dumps(dataclasses.asdict(UTTERANCE) | {"alignment": []}) + "\n"
 PAST_A_MARK = [
     (MARKED, "x.TextGrid", GRID, lambda path: textgrid.read(path).keys() == {"ä"}),
     (MARKED, "x.trn", "a b (u-1)\n", lambda path: transcript_files.read(path)["u-1"].text == "a b"),
@@ -128,6 +132,7 @@ PAST_A_MARK = [
     (MARKED[:1], "x.txt", "a b\n", lambda path: list(text_task.lines(path)) == [(1, "a b")]),
     (MARKED[:1], "names.txt", "GO ON\n", lambda path: lm_lexicon.read_phrases(path) == ["GO ON"]),
     (MARKED[:1], "ali.txt", "u1 4 4\n", lambda path: imported.pdfs(path).keys() == {"u1"}),
+    (MARKED[:1], "m.jsonl", MANIFEST, lambda path: manifest.read(path) == [UTTERANCE]),
 ]
 
 
@@ -136,13 +141,6 @@ def test_every_reader_reads_past_a_mark(encodings, name, content, is_read, tmp_p
     for encoding in encodings:
         (tmp_path / name).write_bytes(content.encode(encoding))
         assert is_read(tmp_path / name), encoding
-
-
-def test_a_manifest_is_read_past_a_mark(tmp_path: Path) -> None:
-    utterance = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "")
-    manifest.write(tmp_path / "m.jsonl", [utterance])
-    (tmp_path / "n.jsonl").write_text((tmp_path / "m.jsonl").read_text("utf-8"), "utf-8-sig")
-    assert manifest.read(tmp_path / "n.jsonl") == [utterance]
 
 
 def test_the_mark_of_utf_8_is_no_letter_of_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
