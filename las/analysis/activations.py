@@ -94,7 +94,7 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
     for tokens in previous.unbind(1):
         tokens = tokens.unsqueeze(1)
         previous_hidden = [layer.hidden for layer in state.layers]
-        bottom_input = torch.cat([speller.embedding(tokens), state.context], dim=-1)
+        bottom_input = torch.cat([speller.embed(tokens), state.context], dim=-1)
         readout, state = speller.decode_step(tokens, memory, state)
         new_hidden = [layer.hidden for layer in state.layers]
         # Without the beam axis, whose size is 1.

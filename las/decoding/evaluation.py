@@ -12,7 +12,7 @@ from las.decoding.base import Hypothesis, Search
 from las.decoding.search import require_finite_scores
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
-from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
 from las.nn.trainable import SpeechModel
 
 
@@ -24,12 +24,14 @@ class Decoded(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The results of a pass over a split; the first three are sums over tokens, end of sentence included."""
+    """The results of a pass over a split; the first four are sums over tokens, end of sentence included."""
 
     cross_entropy: float
     """Cross-entropy in nats, without label smoothing."""
     correct: int
     tokens: int
+    objective: float
+    """The loss that training minimises; 0 where none was given."""
     decoded: list[Decoded]
     alignments: list[Alignment]
     """Teacher-forced alignments, one per utterance; none of a model without attention."""
@@ -53,17 +55,19 @@ def evaluate(
     model: SpeechModel,
     search: Search,
     batches: Iterable[tuple[int, Batch]],
+    loss: TrainingLoss | None = None,
 ) -> Evaluation:
-    """Compute cross-entropy and hypotheses of a split; the listener runs once for both."""
+    """Compute cross-entropy, hypotheses and, if it is given, a loss of a split; the listener runs once for all."""
     model.eval()
-    loss = LabelSmoothedCrossEntropy()
-    cross_entropy, correct, tokens = 0.0, 0, 0
+    cross_entropy_of = LabelSmoothedCrossEntropy()
+    cross_entropy, correct, tokens, objective = 0.0, 0, 0, 0.0
     decoded: list[Decoded] = []
     alignments: list[Alignment] = []
     for _, batch in batches:
         batch = batch.to(model.device)
         output, inputs, num_states = model.output_and_search_inputs(batch)
-        sums = loss(output.logits, batch.targets, batch.num_tokens)
+        sums = cross_entropy_of(output.logits, batch.targets, batch.num_tokens)
+        objective += float(loss.objective(model, output, batch)) if loss else 0.0
         cross_entropy += float(sums.cross_entropy)
         correct += int(sums.correct)
         tokens += int(sums.tokens)
@@ -74,7 +78,7 @@ def evaluate(
             ]
         nbest_lists = search(inputs, num_states.to(model.device))
         decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
-    return Evaluation(cross_entropy, correct, tokens, decoded, alignments)
+    return Evaluation(cross_entropy, correct, tokens, objective, decoded, alignments)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014), with fewer random numbers on a CPU.
+"""Dropout (Srivastava et al. 2014) with a mask of each element, or one that rows of an utterance or of a batch share.
 
 PyTorch draws 64 random bits for every unit on a CPU, one unit after the other, which is a tenth of the time of an
 update. Here four units share them, and C++ (`dropout.h`) draws, masks and multiplies in one pass: it takes the same
@@ -7,11 +7,13 @@ numbers of torch's generator as `reference`, and leaves the generator as that do
 
 import ctypes
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.nn.kernels.allocator import allocator
 from las.nn.kernels.choice import Compiled, Differences
@@ -26,8 +28,13 @@ SHARED = 1 << 16
 """Units from which on threads share them."""
 
 
+DropoutFactory = Callable[[float], nn.Module]
+"""Makes the dropout of a listener or speller from its probability: a module that maps rows [batch, rows, size] to such
+rows, and passes them on unchanged outside training. A speller draws the masks of its steps from rows of ones."""
+
+
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, on a CPU with a probability that is rounded to a multiple of 2^-16."""
+    """`nn.Dropout`: a mask of each element; on a CPU with a probability that is rounded to a multiple of 2^-16."""
 
     def forward(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """While training, units are zero with the probability `p`, and others are scaled to keep the mean."""
@@ -36,6 +43,34 @@ class Dropout(nn.Dropout):
             return super().forward(values)
         scaled: Tensor = Dropped.apply(values, dropped)
         return scaled
+
+
+class UtteranceDropout(nn.Dropout):
+    """One mask for all rows of an utterance, or of a chunk of it: variational dropout (Gal & Ghahramani 2016).
+
+    >>> import las, torch
+    >>> dropped = las.UtteranceDropout(0.5)(torch.ones(2, 50, 8))
+    >>> torch.equal(dropped, dropped[:, :1].expand(2, 50, 8))
+    True
+    """
+
+    def forward(self, values: Float[Tensor, "batch rows size"]) -> Float[Tensor, "batch rows size"]:
+        return _times_mask(values, len(values), self.p) if self.training and self.p else values
+
+
+class BatchDropout(nn.Dropout):
+    """One mask for all rows of all utterances of a batch: the default of RETURNN's layers (Zeineldeen et al. 2020).
+
+    Each process and each part of an accumulated batch draws its own.
+    """
+
+    def forward(self, values: Float[Tensor, "batch rows size"]) -> Float[Tensor, "batch rows size"]:
+        return _times_mask(values, 1, self.p) if self.training and self.p else values
+
+
+def _times_mask(values: Tensor, num_masks: int, p: float) -> Tensor:
+    """The product of values and masks [num_masks, 1, size], drawn here."""
+    return values * functional.dropout(values.new_ones(num_masks, 1, values.shape[-1]), p)
 
 
 class Dropped(torch.autograd.Function):

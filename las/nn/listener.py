@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from las.config.build import require, shown
 from las.nn.cells.base import LSTMCell
-from las.nn.dropout import Dropout
+from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
 from las.nn.kernels.allocator import allocator
 from las.nn.masking import Lengths, mask_of, masked_mean
@@ -75,6 +75,7 @@ class Listener(nn.Module):
         input_reduction: number of feature rows that are stacked before the first layer.
         front_end: makes the front end before the first layer from the size of a row; None for none.
         dropout: the probability, while training; or one for each layer.
+        dropout_mask: makes the dropout from its probability: `Dropout`, `UtteranceDropout`, `BatchDropout` or your own.
         dropout_at: `outputs` of all layers, `between` (the inputs of all but the first), or `inputs` of all.
         residual_from: the first layer (counted from 0, at least 1) whose input is added to its output.
         output_norm: `none`, `layer`, `instance`, `instance_padded` or `batch`, of the rows that go from one layer to
@@ -102,6 +103,7 @@ class Listener(nn.Module):
         input_reduction: int = 1,
         front_end: FrontEndFactory | None = None,
         dropout: float | Sequence[float] = 0.0,
+        dropout_mask: DropoutFactory = Dropout,
         dropout_at: str = "outputs",
         residual_from: int | None = None,
         output_norm: str | Sequence[str] = "none",
@@ -126,7 +128,7 @@ class Listener(nn.Module):
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
-        self.dropouts = nn.ModuleList(map(Dropout, _per_layer("dropout", dropout, num_layers)))
+        self.dropouts = nn.ModuleList(map(dropout_mask, _per_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
         self.input_reduction = input_reduction

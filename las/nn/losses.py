@@ -12,9 +12,10 @@ from las.nn.acoustic_model import FramePredictions
 from las.nn.masking import Lengths, mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.nn.trainable import Trainable, TrainingBatch
-from las.runtime.errors import ArgumentError, ConfigError, suggest
+from las.runtime.errors import ArgumentError, ConfigError, require_known, suggest
 
 REDUCTIONS = ("mean", "sum")
+SMOOTHED = ("all", "others")
 
 
 class TokenLoss(NamedTuple):
@@ -85,7 +86,8 @@ class TrainingLoss(ScheduledModule):
 class LabelSmoothedCrossEntropy(TrainingLoss):
     """Label-smoothed cross-entropy (Szegedy et al. 2016, section 7): -sum_k q_k log p_k.
 
-    q is 1 - smoothing on the true token plus smoothing / V on every token; the end of the sentence counts as a token.
+    q is 1 - smoothing on the true token plus smoothing / V on every token, or 1 - smoothing on the true one and
+    smoothing / (V - 1) on each other. The end of the sentence counts as a token.
 
     Args:
         smoothing: 0 gives plain cross-entropy; or a `PiecewiseLinear`.
@@ -93,12 +95,17 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
             gradient is larger by the number of tokens in the batch, and so are its norm, which clipping compares, and
             the steps of plain SGD; the ε of an optimiser, L2 and gradient noise weigh less in the same proportion.
             RETURNN sums (Zeineldeen et al. 2020), most others take means.
+        smoothed: tokens that share the smoothing: `all`, or the `others` than the true one (RETURNN).
     """
 
     smoothing: float
 
-    def __init__(self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean") -> None:
+    def __init__(
+        self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean", *, smoothed: str = "all"
+    ) -> None:
         super().__init__(reduction)
+        require_known("smoothed", smoothed, SMOOTHED)
+        self.smoothed = smoothed
         self.schedule("smoothing", smoothing, largest=1.0)
 
     def forward(
@@ -114,7 +121,10 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         true = -log_probs.gather(-1, expected.unsqueeze(-1)).flatten()[places].sum()
         uniform = -log_probs.mean(-1).flatten()[places].sum()
         correct = (logits.argmax(-1) == expected).flatten()[places].sum()
-        loss = (1.0 - self.smoothing) * true + self.smoothing * uniform
+        smoothing, vocab_size = self.smoothing, logits.shape[-1]
+        if self.smoothed == "others":  # the share of the true token in what all get is added
+            smoothing *= vocab_size / (vocab_size - 1)
+        loss = (1.0 - smoothing) * true + smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
     def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
@@ -133,9 +143,14 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
     """
 
     def __init__(
-        self, smoothing: float | PiecewiseLinear = 0.0, reduction: str = "mean", ctc_weight: float = 0.3
+        self,
+        smoothing: float | PiecewiseLinear = 0.0,
+        reduction: str = "mean",
+        ctc_weight: float = 0.3,
+        *,
+        smoothed: str = "all",
     ) -> None:
-        super().__init__(smoothing, reduction)
+        super().__init__(smoothing, reduction, smoothed=smoothed)
         require("ctc_weight", ctc_weight, 0.0, 1.0)
         self.ctc_weight = ctc_weight
 

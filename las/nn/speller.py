@@ -24,7 +24,7 @@ from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.dropout import Dropout
+from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
 from las.nn.kernels.base import FORMS
 from las.nn.kernels.choice import Compiled, Differences
@@ -51,6 +51,7 @@ READOUTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 
 READOUT_INPUTS = ("state", "state_and_token")
 DROPOUT_PLACES = ("everywhere", "output")
+FIRST_INPUTS = ("embedding", "zeros")
 
 
 class SpellerState(NamedTuple):
@@ -82,7 +83,10 @@ class Speller(ScheduledModule):
         hidden_size: width of the LSTM.
         embedding_size: of the previous token.
         dropout: the probability, while training.
+        dropout_mask: makes the dropout from its probability: `Dropout`, `UtteranceDropout`, `BatchDropout` or your own.
         dropout_at: `everywhere` (on the embedding, between layers and before the output layer) or only the `output`.
+        first_input: what the first step reads in place of an embedded token: the `embedding` of the sentence boundary,
+            or `zeros` (Zeineldeen et al. 2020).
         readout: activation of the hidden layer below the output layer, `tanh` or `maxout` (of pairs).
         readout_size: of that layer, before the maximum of `maxout`; `hidden_size` by default.
         readout_reads: `state` (and context) or `state_and_token` (the embedding of the previous token as well).
@@ -111,7 +115,9 @@ class Speller(ScheduledModule):
         hidden_size: int = 256,
         embedding_size: int = 64,
         dropout: float = 0.0,
+        dropout_mask: DropoutFactory = Dropout,
         dropout_at: str = "everywhere",
+        first_input: str = "embedding",
         readout: str = "tanh",
         readout_size: int | None = None,
         readout_reads: str = "state",
@@ -123,11 +129,13 @@ class Speller(ScheduledModule):
             require(key, number, 1)
         require("dropout", dropout, 0.0, 1.0)
         require_known("dropout_at", dropout_at, DROPOUT_PLACES)
+        require_known("first_input", first_input, FIRST_INPUTS)
         require_known("readout", readout, READOUTS)
         require_known("readout_reads", readout_reads, READOUT_INPUTS)
         self.vocab_size = vocab_size
         self.schedule("scheduled_sampling", scheduled_sampling, largest=1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
+        self.starts_with_zeros = first_input == "zeros"
         self.no_masks: Masks = [None] * (1 + num_layers)
         self.cells = nn.ModuleList()
         size = embedding_size + value_size
@@ -142,7 +150,7 @@ class Speller(ScheduledModule):
             raise ArgumentError(f"readout_size={width} must be a multiple of {self.pooled} for readout={readout}")
         self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
         self.output = nn.Linear(width // self.pooled, vocab_size)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.drops = dropout_mask(dropout), dropout > 0
         self.dropout_at = dropout_at
 
     def start(self, memory: AttentionMemory) -> SpellerState:
@@ -157,6 +165,13 @@ class Speller(ScheduledModule):
     def _cells(self) -> list[LSTMCell]:
         return cast(list[LSTMCell], [*self.cells])
 
+    def embed(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
+        """Embed previous tokens; the boundary is the first one."""
+        embedded: Tensor = self.embedding(tokens)
+        if self.starts_with_zeros:
+            embedded = embedded.masked_fill((tokens == self.boundary).unsqueeze(-1), 0.0)
+        return embedded
+
     def decode_step(
         self,
         tokens: Int[Tensor, "batch beam"],
@@ -170,7 +185,7 @@ class Speller(ScheduledModule):
             masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
         """
         of_embedding, *of_layers = masks or self.no_masks
-        return self._decode_embedded(_apply_mask(self.embedding(tokens), of_embedding), memory, state, of_layers)
+        return self._decode_embedded(_apply_mask(self.embed(tokens), of_embedding), memory, state, of_layers)
 
     def _decode_embedded(
         self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
@@ -235,7 +250,8 @@ class Speller(ScheduledModule):
 
     def _compiled_step(self, memory: AttentionMemory) -> StepFn:
         readout = search_step.Readout(self.readout, self.pooled, self.output, self.reads_token)
-        return search_step.CppSearchStep(self._cells, self.attention, self.embedding.weight, readout, memory)
+        embedding = self.embed(torch.arange(self.vocab_size, device=memory.values.device))
+        return search_step.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
 
     def _loop(self, like: Tensor, part: Compiled) -> tuple[str, str]:
         """The name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
@@ -275,7 +291,7 @@ class Speller(ScheduledModule):
         fed = previous.clone()
 
         def embed(tokens: Tensor, steps: slice) -> Tensor:
-            return _apply_mask(self.embedding(tokens), _steps_of(of_embedding, steps))
+            return _apply_mask(self.embed(tokens), _steps_of(of_embedding, steps))
 
         def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
             last, now = slice(step - 1, step), slice(step, step + 1)
@@ -296,7 +312,7 @@ class Speller(ScheduledModule):
                 previous = torch.cat([tokens for tokens, *_ in self._steps(memory, previous, masks)], dim=1)
         of_embedding, *of_layers = masks
         dropped = [mask for mask in of_layers if mask is not None]
-        embedded = _apply_mask(self.embedding(previous), of_embedding)
+        embedded = _apply_mask(self.embed(previous), of_embedding)
         recurrence = Recurrence(
             _Step(self, memory.mask), [embedded, *dropped], self.start(memory), [memory.keys, memory.values]
         )
@@ -305,7 +321,7 @@ class Speller(ScheduledModule):
 
     def _masks(self, batch: int, steps: int) -> Masks:
         """Dropout masks of the embedding and of each layer's output, [batch, steps, size]; None without dropout."""
-        if not (self.training and self.dropout.p) or self.dropout_at == "output":
+        if not (self.training and self.drops) or self.dropout_at == "output":
             return self.no_masks
         sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
         return [self.dropout(self.embedding.weight.new_ones(batch, steps, size)) for size in sizes]

@@ -47,6 +47,11 @@ LATER: Config = {
     "init": {"_target_": "las.ConstructorInitialisation"},
     "corpus.metric": None,
     "model.features.log_floor": 1e-6,
+    "model.listener.dropout_mask": {"_target_": "las.Dropout", "_partial_": True},
+    "model.speller.dropout_mask": {"_target_": "las.Dropout", "_partial_": True},
+    "model.speller.first_input": "embedding",
+    "loss.smoothed": "all",
+    "schedule.follows": "cross_entropy",
     "trainer.select": "dev_error",
     "warm_start": {
         "from": None,
@@ -60,7 +65,7 @@ LATER: Config = {
 DIGESTED = ("pretraining",)
 """Keys of LATER that digests have had since before there were stored digests."""
 UNSIGNED_TRAINER = ("device", "tf32", "num_workers", "threads", "histograms", "attention_pictures", "allow_drift")
-UNSIGNED_CORPUS = ("root", "resampled")
+UNSIGNED_CORPUS = ("root", "resampled", "test_large_utterances", "test_large_speakers")
 KINDS = {
     "torch": "the version of torch",
     "code": "the version of las (or its commit)",

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from las.config.build import Config, check_value, require
-from las.runtime.errors import ArgumentError, ConfigError, NumericalError
+from las.runtime.errors import ArgumentError, ConfigError, NumericalError, require_known
 from las.storage import run_directory
 from las.storage.run_directory import Lengths
 
 TOO_HIGH, TOO_LOW = 2.0, 0.1
 """A rate is far from the suitable one when it is more than twice, or less than a tenth of it."""
+FOLLOWED = ("cross_entropy", "objective")
 TINY = 1e-12
 """Avoids division by a dev loss or rate of zero."""
 
@@ -50,6 +51,9 @@ class Schedule:
     warmup_from: float = 0.0
     warmup_rates: Sequence[float] = ()
     sub_epochs: int = field(default=0, init=False)
+
+    follows = FOLLOWED[0]
+    """The dev loss that `validated` takes: plain `cross_entropy`, or the `objective` that training minimises."""
 
     def __post_init__(self) -> None:
         require("warmup_steps", self.warmup_steps, 0)
@@ -172,6 +176,8 @@ class NewbobMultiEpochSchedule(Schedule):
         window: the number of improvements in the mean.
         stay: the least number of sub-epochs at each rate.
         floor: the least multiplier.
+        follows: the dev loss that is compared: plain `cross_entropy`, or the `objective` that training minimises, with
+            its smoothing or focus, as RETURNN does.
     """
 
     decay: float = 0.5
@@ -179,6 +185,7 @@ class NewbobMultiEpochSchedule(Schedule):
     window: int = 6
     stay: int = 3
     floor: float = 0.0
+    follows: str = FOLLOWED[0]
     current: float = field(default=1.0, init=False)
     losses: list[float] = field(default_factory=list, init=False)
     factors: list[float] = field(default_factory=list, init=False)
@@ -189,6 +196,7 @@ class NewbobMultiEpochSchedule(Schedule):
         require("floor", self.floor, 0.0, 1.0)
         require("window", self.window, 1)
         require("stay", self.stay, 1)
+        require_known("follows", self.follows, FOLLOWED)
 
     def sub_epoch_factor(self) -> float:
         return super().sub_epoch_factor() * self.current

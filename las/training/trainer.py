@@ -276,7 +276,7 @@ class Trainer:
             state.unvalidated = train_loss
             return
         self._require_finite(validation)
-        self.schedule.validated(validation.loss)
+        self.schedule.validated(validation.objective)
         state.validations.append(DevResult(state.step, validation.error, validation.loss))
         improved = self.selection.best(state.validations) is state.validations[-1]
         self.progress.dev = f"dev {self.validator.format_error(validation.error)}"

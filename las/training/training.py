@@ -183,7 +183,8 @@ class Training:
         targets, workers = self._targets(parts), devices.reading_workers(options.num_workers)
         dev = self.data.splits[self.corpus.splits[1]]
         shared = (self.corpus, dev, targets.source, parts.batch_size, workers)
-        validator = parts.task.validator(model, parts.validation_search, *shared)
+        loss = parts.loss if parts.schedule.follows == "objective" else None
+        validator = parts.task.validator(model, parts.validation_search, *shared, loss)
         same = before is not None and before.data.train == train
         chance = before.chance if before is not None and same else validator.chance_level(train)
         data = TrainingData(self.corpus, train, manifest_hash, targets)

@@ -74,7 +74,7 @@ def test_the_configs_are_those_of_the_checkout() -> None:
     assert runtime_config.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
     elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "layer", "lm", "model", "scale"}
-    elsewhere |= {"scorer", "distortion", "tokens"}
+    elsewhere |= {"scorer", "distortion", "dropout", "tokens"}
     assert listed == elsewhere | set(GROUPS)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from options import names, part
 
 from las.nn import dropout
-from las.nn.dropout import Dropout
+from las.nn.dropout import BatchDropout, Dropout, UtteranceDropout
 
 
 def dropped(values: torch.Tensor, p: float, seed: int = 1) -> torch.Tensor:
@@ -104,3 +105,28 @@ def test_values_without_a_compiler_and_of_other_types_are_dropped_by_torch(monke
 def test_a_transposed_view_is_dropped_in_its_own_order() -> None:
     values = torch.linspace(1, 2, 35).view(5, 7)
     assert torch.equal(dropped(values.t(), 0.4), dropped(values.t().contiguous(), 0.4))
+
+
+@pytest.mark.parametrize("name", names("dropout"))
+def test_options_share_their_masks_as_they_say(name: str) -> None:
+    """In training, with the mean and the gradient of the values kept; elsewhere the values pass through."""
+    layer, values = part("dropout", name)(0.4), torch.rand(30, 40, 50) + 1
+    values.requires_grad_()
+    torch.manual_seed(3)
+    result = layer(values)
+    kept = result != 0
+    assert 0.3 < float(kept.double().mean()) < 0.9
+    assert torch.equal(kept, kept[:, :1].expand_as(kept)) == (name in ("utterance", "batch"))
+    assert torch.equal(kept, kept[:1].expand_as(kept)) == (name == "batch")
+    torch.testing.assert_close(result, torch.where(kept, values / 0.6, 0.0), rtol=1e-4, atol=0)
+    (gradient,) = torch.autograd.grad(result.sum(), values)
+    torch.testing.assert_close(gradient, kept / 0.6, rtol=1e-4, atol=0)
+    assert layer.eval()(values) is values
+
+
+@pytest.mark.parametrize("made", [UtteranceDropout, BatchDropout])
+def test_shared_masks_drop_each_feature_with_the_probability(made: type[torch.nn.Module]) -> None:
+    layer, ones = made(0.3), torch.ones(4, 3, 2)
+    kept = sum(layer(ones)[:, 0].ne(0).double().mean() for _ in range(2000)) / 2000
+    assert float(kept) == pytest.approx(0.7, abs=5 * (0.21 / 4000) ** 0.5)
+    assert torch.equal(made(1.0)(ones), 0 * ones) and made(0.0)(ones) is ones

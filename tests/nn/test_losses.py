@@ -38,6 +38,16 @@ def test_equals_the_cross_entropy_of_torch(smoothing: float) -> None:
     assert not ours.cross_entropy.requires_grad
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_the_others_may_share_the_smoothing(smoothing: float) -> None:
+    """RETURNN's: 1 - smoothing on the true token, smoothing / (V - 1) on each other one."""
+    logits, is_true = random_logits(), functional.one_hot(WANTED.clamp(min=0), VOCAB).bool()
+    wanted = torch.where(is_true, 1 - smoothing, smoothing / (VOCAB - 1))
+    expected = -(wanted * logits.log_softmax(-1)).sum(-1)[WANTED != -100].sum()
+    loss = LabelSmoothedCrossEntropy(smoothing, smoothed="others")
+    torch.testing.assert_close(loss(logits, TARGETS, NUM_TOKENS).loss, expected)
+
+
 def test_what_stands_in_the_padding_changes_nothing() -> None:
     loss = LabelSmoothedCrossEntropy(0.1)
     expected = loss(random_logits(), TARGETS, NUM_TOKENS)

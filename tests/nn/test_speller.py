@@ -45,6 +45,29 @@ def spell(speller: Speller, memory: AttentionMemory, targets: Tensor) -> tuple[T
     return torch.stack(log_probs, 2), torch.stack(weights, 2)
 
 
+@pytest.mark.parametrize("kernel", ["plain", "auto"])
+def test_zeros_may_take_the_place_of_the_first_token(kernel: str) -> None:
+    """In teacher forcing and in searches, whatever values the embedding of the boundary has."""
+    outputs = []
+    for moved in (0.0, 1.0):
+        zeros, embedding = (
+            make(first_input=first, readout_reads="state_and_token") for first in ("zeros", "embedding")
+        )
+        embedding.load_state_dict(zeros.state_dict())
+        memory = memory_of(zeros)
+        with torch.no_grad(), choice.use_kernel(kernel):
+            zeros.embedding.weight[Speller.boundary] += moved
+            embedding.embedding.weight[Speller.boundary] = 0.0
+            tokens, step_fn = torch.zeros(3, 1, dtype=torch.long), zeros.select_step_fn(memory)
+            first, _ = zeros.step(tokens, memory, zeros.start(memory), step_fn)
+            whole = zeros(memory, TARGETS).logits
+            torch.testing.assert_close(whole, embedding(memory, TARGETS).logits)
+            torch.testing.assert_close(first[:, 0], whole[:, 0].log_softmax(-1))
+            assert (step_fn is None) == (kernel == "plain")
+        outputs.append(whole)
+    torch.testing.assert_close(*outputs)
+
+
 @every_attention
 @every_cell
 def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -> None:

@@ -19,6 +19,7 @@ from las.hmm.lexicon import Lexicon
 from las.hmm.tying import TiedStates
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
+from las.nn.losses import TrainingLoss
 from las.runtime import distributed
 from las.runtime.signals import Signals
 from las.scoring import error_rates
@@ -67,6 +68,8 @@ class Validation(NamedTuple):
     """Share of tokens (frames) that are the most probable ones, a fraction, true tokens fed."""
     alignment: Alignment | None
     """Mean diagnostics of the attention; None for a model without attention."""
+    objective: float
+    """The loss that training minimises, per token or frame; the cross-entropy where the schedule does not follow it."""
 
 
 class Measured(NamedTuple):
@@ -75,6 +78,7 @@ class Measured(NamedTuple):
     cross_entropy: float
     correct: float
     total: float
+    objective: float = 0.0
     texts: Mapping[str, str] = {}
     alignments: Sequence[Alignment] = ()
 
@@ -88,6 +92,7 @@ class Validator:
         targets: their source.
         size: of batches.
         num_workers: threads that read audio ahead.
+        loss: that training minimises, if the schedule follows it.
     """
 
     error_name = "dev error"
@@ -103,8 +108,9 @@ class Validator:
         targets: Any,
         size: BatchSize,
         num_workers: int,
+        loss: TrainingLoss | None = None,
     ) -> None:
-        self.model, self.search, self.targets = model, search, targets
+        self.model, self.search, self.targets, self.loss = model, search, targets, loss
         self.corpus, self.dev, self.size = corpus, dev, size
         self.loader = Loader(drop_unknown_symbols(dev, corpus.tokens), targets, corpus.sample_rate, num_workers)
 
@@ -118,7 +124,7 @@ class Validator:
         own = stop.unless_received(self.measure)
         if any(distributed.any_of(own is None)) or own is None:
             return None
-        cross_entropy, correct, count = distributed.total(own.cross_entropy, own.correct, own.total)
+        cross_entropy, correct, count, objective = distributed.total(*own[:4])
         texts: dict[str, str] = {}
         alignments: list[Alignment] = []
         for some_texts, some_alignments in distributed.gather((own.texts, own.alignments)):
@@ -126,7 +132,8 @@ class Validator:
             alignments += [Alignment(*each) for each in some_alignments]
         count = max(count, 1.0)
         loss, alignment = cross_entropy / count, diagnostics.mean(alignments) if alignments else None
-        return Validation(loss, self.error(loss, texts), correct / count, alignment)
+        objective = objective / count if self.loss else loss
+        return Validation(loss, self.error(loss, texts), correct / count, alignment, objective)
 
     def measure(self) -> Measured:
         """Measure the model on this process's share of the utterances."""

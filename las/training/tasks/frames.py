@@ -18,7 +18,7 @@ from las.decoding.base import tokens_of
 from las.hmm.labels import NO_LABEL
 from las.hmm.tying import TiedStates
 from las.lm import kneser_ney, ngram
-from las.nn.acoustic_model import AcousticModel
+from las.nn.acoustic_model import AcousticModel, FramePredictions
 from las.nn.masking import mask_of
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
@@ -59,7 +59,7 @@ class FrameValidator(Validator):
     @torch.no_grad()
     def measure(self) -> Measured:
         self.model.eval()
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(4, dtype=torch.float64)
         texts, tokens = {}, tokens_of(self.search, self.corpus.tokens)
         for _, batch in self.batches():
             batch = batch.to(self.model.device)
@@ -67,17 +67,20 @@ class FrameValidator(Validator):
             for name, found in zip(batch.ids, self.search(scores, num_frames), strict=True):
                 texts[name] = tokens.decode(found[0].tokens)
             sums += self._frames(scores.log_posteriors, num_frames, batch)
-        cross_entropy, correct, num_frames = sums.tolist()
-        return Measured(cross_entropy, correct, num_frames, texts)
+        cross_entropy, correct, num_frames, objective = sums.tolist()
+        return Measured(cross_entropy, correct, num_frames, objective, texts)
 
     def _frames(self, log_posteriors: Tensor, num_frames: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, right ones and number of the labelled frames of a batch."""
+        """Cross-entropy, right ones, number and loss of the labelled frames of a batch."""
         width = min(log_posteriors.shape[1], batch.targets.shape[1])
         targets, rows = batch.targets[:, :width], log_posteriors[:, :width]
         known = mask_of(torch.minimum(num_frames.cpu(), batch.num_tokens), width, rows.device) & (targets != NO_LABEL)
         chosen, expected = rows[known], targets[known]
         cross_entropy = -chosen.gather(-1, expected.unsqueeze(-1)).sum()
-        return torch.tensor([float(cross_entropy), float((chosen.argmax(-1) == expected).sum()), len(expected)])
+        output = FramePredictions(chosen, expected)
+        objective = float(self.loss.objective(self.model, output, batch)) if self.loss else 0.0
+        right = float((chosen.argmax(-1) == expected).sum())
+        return torch.tensor([float(cross_entropy), right, len(expected), objective])
 
     def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
         """Compute the accuracy of the most frequent state of the dev frames, and the error of one sentence for all."""

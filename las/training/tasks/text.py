@@ -20,6 +20,7 @@ from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
 from las.lm import arpa
+from las.lm.lstm import Prediction
 from las.nn.losses import LabelSmoothedCrossEntropy
 from las.runtime import progress
 from las.runtime.errors import DataError
@@ -41,12 +42,14 @@ class TextValidator(Validator):
     @torch.no_grad()
     def measure(self) -> Measured:
         self.model.eval()
-        totals = torch.zeros(3, dtype=torch.float64)
+        totals = torch.zeros(4, dtype=torch.float64)
         cross_entropy_of = LabelSmoothedCrossEntropy()
         for _, batch in self.batches():
             batch = batch.to(self.model.device)
-            sums = cross_entropy_of(self.model(batch.targets), batch.targets, batch.num_tokens)
-            totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens)])
+            output = Prediction(self.model(batch.targets))
+            sums = cross_entropy_of(output.logits, batch.targets, batch.num_tokens)
+            objective = float(self.loss.objective(self.model, output, batch)) if self.loss else 0.0
+            totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens), objective])
         return Measured(*totals.tolist())
 
     def error(self, loss: float, texts: Mapping[str, str]) -> float:

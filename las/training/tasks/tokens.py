@@ -14,9 +14,9 @@ class TokenValidator(Validator):
     """Validates a recogniser: cross-entropy and accuracy of tokens, errors of the decoded texts, attention."""
 
     def measure(self) -> Measured:
-        evaluated = evaluation.evaluate(self.model, self.search, self.batches())
+        evaluated = evaluation.evaluate(self.model, self.search, self.batches(), self.loss)
         texts = evaluation.texts(evaluated.decoded, self.corpus.tokens)
-        return Measured(evaluated.cross_entropy, evaluated.correct, evaluated.tokens, texts, evaluated.alignments)
+        return Measured(*evaluated[:4], texts, evaluated.alignments)
 
     def describe_chance(self, level: ChanceLevel) -> str:
         name = error_rates.SHORT_NAMES[self.metric]

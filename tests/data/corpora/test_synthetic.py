@@ -104,6 +104,22 @@ def test_splits_share_no_speaker_and_no_sentence(made: SyntheticSpeech) -> None:
     assert sum(map(len, said.values())) == 1008
 
 
+def test_a_large_test_part_leaves_the_others_as_they_are(made: SyntheticSpeech, tmp_path: Path) -> None:
+    """In its own tree, with speakers and sentences of its own; without it the settings are those of before."""
+    root = Path(shutil.copytree(made.root, tmp_path / "tree"))
+    larger = corpus(root, test_large_utterances=6, test_large_speakers=3)
+    before = files(root)
+    prepared = larger.prepare(tmp_path / "manifests")
+    assert files(root) == before and larger.plan[:20] == made.plan
+    assert [len(prepared[split]) for split in ("train", "dev", "test", "test_large")] == [12, 4, 4, 6]
+    assert [[each.text for each in prepared[split]] for split in made.splits] == [
+        [each.text for each in made.utterances(split)] for split in made.splits
+    ]
+    speakers = [{each.id.split("_")[0] for each in prepared[split]} for split in larger.splits]
+    assert len(speakers[-1]) == 3 and not speakers[-1] & set().union(*speakers[:-1])
+    assert "test_large" not in made.settings() and made.settings()["synthesis"] == larger.settings()["synthesis"]
+
+
 @pytest.mark.parametrize(("name", "fewest"), [("synthetic", 24), ("synthetic_hard", 96)])
 def test_the_shipped_corpora_have_the_sizes_they_promise(name: str, fewest: int) -> None:
     made = build.build(build.compose("train", [f"corpus={name}"])["corpus"])

@@ -1,5 +1,7 @@
 """Teacher-forced passes in C++ against `Speller.decode_step` step by step."""
 
+from typing import Any
+
 import pytest
 import torch
 from kernel_cases import compiles
@@ -8,14 +10,16 @@ from tiers import rest_slow
 from torch import Tensor
 
 from las.nn.attention.dot import DotAttention
+from las.nn.dropout import BatchDropout
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.speller import CppDecoderLoop
 from las.nn.speller import PASSES, STEPS, Speller, SpellerOutput
 from las.runtime.errors import ConfigError
 
-OPTIONS: tuple[dict[str, float], ...] = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {"num_layers": 1},
     {"num_layers": 3, "dropout": 0.4},
+    {"num_layers": 2, "dropout": 0.4, "dropout_mask": BatchDropout, "first_input": "zeros"},
     {"num_layers": 2, "dropout": 0.3, "scheduled_sampling": 0.5},
 )
 pytestmark = compiles
@@ -25,7 +29,7 @@ every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 @every_attention
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("options", rest_slow(reversed(OPTIONS)), ids=str)
-def test_values_and_gradients_are_those_of_the_plain_loop(attention: str, cell: str, options: dict[str, float]) -> None:
+def test_values_and_gradients_are_those_of_the_plain_loop(attention: str, cell: str, options: dict[str, Any]) -> None:
     """Also with dropout and sampling: both loops draw the same numbers from torch's generator."""
     speller = make(attention, cell, **options).train()
     assert speller.explain(material()) == "speller: cpu"
