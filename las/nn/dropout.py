@@ -7,7 +7,7 @@ numbers of torch's generator as `reference`, and leaves the generator as that do
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,20 @@ class BatchDropout(nn.Dropout):
 def _times_mask(values: Tensor, num_masks: int, p: float) -> Tensor:
     """The product of values and masks [num_masks, 1, size], drawn here."""
     return values * functional.dropout(values.new_ones(num_masks, 1, values.shape[-1]), p)
+
+
+Masks = Sequence[Tensor | None]
+"""Dropout masks (factors, [batch, steps, size]) of a speller's embedding and outputs of layers; None for no dropout."""
+
+
+def steps_of(mask: Tensor | None, steps: slice) -> Tensor | None:
+    """Cut steps out of a mask."""
+    return None if mask is None else mask[:, steps]
+
+
+def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Multiply values by a mask."""
+    return values if mask is None else values * mask
 
 
 class Dropped(torch.autograd.Function):

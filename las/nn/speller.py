@@ -24,7 +24,7 @@ from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.dropout import Dropout, DropoutFactory
+from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
 from las.nn.kernels.base import FORMS
 from las.nn.kernels.choice import Compiled, Differences
@@ -39,9 +39,6 @@ from las.runtime.errors import ArgumentError, require_known
 
 AttentionFactory = Callable[[int, int], Attention]
 """Makes an attention from (query_size, value_size)."""
-
-Masks = Sequence[Tensor | None]
-"""Dropout masks (factors) of the embedding and of the output of each layer; None for no dropout."""
 
 READOUTS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "tanh": (torch.tanh, 1),
@@ -185,7 +182,7 @@ class Speller(ScheduledModule):
             masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
         """
         of_embedding, *of_layers = masks or self.no_masks
-        return self._decode_embedded(_apply_mask(self.embed(tokens), of_embedding), memory, state, of_layers)
+        return self._decode_embedded(apply_mask(self.embed(tokens), of_embedding), memory, state, of_layers)
 
     def _decode_embedded(
         self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
@@ -196,7 +193,7 @@ class Speller(ScheduledModule):
         for cell, previous, mask in zip(self._cells, state.layers, masks, strict=True):
             layer = cell.step(cell.input_gates(inputs), previous)
             layers.append(layer)
-            inputs = _apply_mask(layer.hidden, mask)
+            inputs = apply_mask(layer.hidden, mask)
         attended = self.attention.attend(layers[-1].hidden, memory, state.attention)
         return self._read(inputs, embedded, attended[0]), SpellerState(tuple(layers), *attended)
 
@@ -282,7 +279,7 @@ class Speller(ScheduledModule):
             tokens = previous[:, now]
             if step and self.training and self.scheduled_sampling:
                 tokens = self._sample(tokens, readout)
-            readout, state = self.decode_step(tokens, memory, state, [_steps_of(mask, now) for mask in masks])
+            readout, state = self.decode_step(tokens, memory, state, [steps_of(mask, now) for mask in masks])
             yield tokens, readout, state.weights
 
     def _compiled_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
@@ -291,11 +288,11 @@ class Speller(ScheduledModule):
         fed = previous.clone()
 
         def embed(tokens: Tensor, steps: slice) -> Tensor:
-            return _apply_mask(self.embed(tokens), _steps_of(of_embedding, steps))
+            return apply_mask(self.embed(tokens), steps_of(of_embedding, steps))
 
         def draw(step: int, hidden: Tensor, context: Tensor) -> Tensor:
             last, now = slice(step - 1, step), slice(step, step + 1)
-            before = _apply_mask(hidden.unsqueeze(1), _steps_of(of_last, last))
+            before = apply_mask(hidden.unsqueeze(1), steps_of(of_last, last))
             readout = self._read(before, embed(fed[:, last], last), context.unsqueeze(1))
             fed[:, now] = self._sample(previous[:, now], readout)
             return fed[:, step]
@@ -303,7 +300,7 @@ class Speller(ScheduledModule):
         sampler = draw if self.training and self.scheduled_sampling else None
         outputs = cpu.forward(self._cells, self.attention, memory, previous, embed, of_layers, sampler)
         embedded = embed(fed, slice(None))
-        return self._read(_apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
+        return self._read(apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
 
     def _replayed_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         """Inputs of the readout and weights of all steps, [batch, steps, ...], each step a replay of the first ones."""
@@ -312,7 +309,7 @@ class Speller(ScheduledModule):
                 previous = torch.cat([tokens for tokens, *_ in self._steps(memory, previous, masks)], dim=1)
         of_embedding, *of_layers = masks
         dropped = [mask for mask in of_layers if mask is not None]
-        embedded = _apply_mask(self.embed(previous), of_embedding)
+        embedded = apply_mask(self.embed(previous), of_embedding)
         recurrence = Recurrence(
             _Step(self, memory.mask), [embedded, *dropped], self.start(memory), [memory.keys, memory.values]
         )
@@ -355,14 +352,6 @@ class _Step(nn.Module):
         memory = AttentionMemory(keys, values, self.mask)
         readout, after = self.decode(embedded, memory, state, drops or self.no_masks)
         return (readout[:, 0], after.weights[:, 0]), after
-
-
-def _steps_of(mask: Tensor | None, steps: slice) -> Tensor | None:
-    return None if mask is None else mask[:, steps]
-
-
-def _apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:
-    return values if mask is None else values * mask
 
 
 def _passes() -> Differences:
