@@ -36,32 +36,3 @@ def test_docstrings_begin_with_a_noun_or_a_verb(name: str) -> None:
     texts = [text for path in sorted((REPOSITORY / "las" / name).rglob("*.py")) for text in docstrings(path)]
     assert len(texts) > 3
     assert [f"{where}: {text.splitlines()[0]}" for where, text in texts if wrong(text)] == []
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_public_classes_and_functions_have_docstrings(name: str) -> None:
-    """Methods that override one with a docstring need none, and nor do overloads; functions and classes do."""
-    missing = [
-        f"{path.name}:{node.lineno}: {node.name}"
-        for path in sorted((REPOSITORY / "las" / name).rglob("*.py"))
-        for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-        if ast.get_docstring(node) is None
-    ]
-    assert missing == []
-
-
-@pytest.mark.parametrize(
-    ("docstring", "is_wrong"),
-    [
-        ("What a header says.", True),
-        ("The same batch.", True),
-        ("Of those, some.", True),
-        ("", True),
-        ("Header of a file.", False),
-        ("Read a header.", False),
-        ("The header.", False),
-    ],
-)
-def test_the_rule_itself(docstring: str, is_wrong: bool) -> None:
-    assert wrong(docstring) == is_wrong

@@ -45,13 +45,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_sound_corpus_is_sound(words: Path, las: Las) -> None:
-    answer = las("check", *overrides(words))
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out.endswith("an4: all 12 utterances are sound\n")
-    assert (words / "data/checks/an4/bad_utterances.jsonl").read_text() == ""
-
-
 def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, las: Las) -> None:
     for utterance in (name("train", 1), name("train", 2), name("dev", 0)):
         wav(words, utterance).write_bytes(b"")
@@ -192,20 +185,6 @@ def test_pieces_that_cannot_be_learned_say_why(more: str, code: int, says: str, 
 def test_phones_are_not_cut_into_pieces_of_words(corpus: Path, las: Las) -> None:
     answer = las("prepare", *tiny.overrides(corpus, PIECES[0]))
     assert answer.code == 2 and "corpus.tokens" in answer.err and "timit" in answer.err
-
-
-def test_unknown_characters_of_dev_are_never_a_symbol_of_their_own(tmp_path: Path, las: Las) -> None:
-    tree(tmp_path, dev=["YES Z", "NO"])
-    answer = las("train", *overrides(tmp_path, *PIECES))
-    assert answer.code == 3 and "tokens lack 1" in answer.err and "'Z' once (fbbb_0) of dev" in answer.err
-
-
-@pytest.mark.slow
-def test_real_words(shared_data: Path, tmp_path: Path, las: Las) -> None:
-    place = [f"corpus.root={shared_data / 'an4'}", f"data_dir={tmp_path / 'data'}"]
-    answer = las("check", "corpus=an4", *place, "tokens@corpus.tokens=bpe_1k", "corpus.tokens.size=300")
-    assert answer.code == 0, answer.err
-    assert "16000 Hz, 301 symbols" in answer.out and "all 1078 utterances" in answer.out.splitlines()[-1]
 
 
 def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(

@@ -16,7 +16,7 @@ from console import Answer
 from ports import free_port
 from tiny import RATE, sound, wav
 
-from las.cli import demo_app, transcription_page
+from las.cli import transcription_page
 from las.cli.demo_app import DemoBackend
 from las.data.audio import files
 from las.data.audio.segmentation import Segmenter
@@ -51,8 +51,8 @@ def test_the_page_shows_what_transcribe_hears(ear: DemoBackend, transcriber: Tra
         for token in heard.tokens
     ]
     assert shown.attention.count("<figure") == shown.attention.count("data:image/svg+xml") == 1
-    assert shown.status.startswith('<p class="heard">0.34 s of audio in ')
-    assert re.search(r"real-time factor \d+\.\d{3} · log-probability -\d", shown.status)
+    assert shown.status.startswith('<p class="heard">0.34 s ')
+    assert re.search(r"factor \d+\.\d{3} · log-probability -\d", shown.status)
 
 
 def test_the_sliders_are_the_search_of_one_recording(ear: DemoBackend, trained: Path) -> None:
@@ -73,53 +73,40 @@ def test_long_recordings_have_a_picture_for_each_piece(trained: Path, tmp_path: 
     path = sound(tmp_path / "long.wav", 2.0)
     pieces = ear.transcriber.transcribe(path).pieces
     shown = ear(str(path), 1, 1.0)
-    assert len(pieces) > 3 and f"heard in {len(pieces)} pieces" in shown.status
+    assert len(pieces) > 3 and f"{len(pieces)} pieces" in shown.status
     assert shown.attention.count("<figure") == len(pieces)
-    assert f"piece 2, which begins at {pieces[1].tokens[0].start_s:.1f} s" in shown.attention
+    assert f"{pieces[1].tokens[0].start_s:.1f} s" in shown.attention
 
 
-def test_silence_is_said_to_be_silent(ear: DemoBackend, tmp_path: Path) -> None:
-    path = tmp_path / "silence.wav"
-    soundfile.write(path, torch.zeros(RATE), RATE)
-    shown = ear(str(path), 4, 1.0)
-    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
-    assert "it is silence" in shown.status
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("text.wav", "text.wav: "),
-        ("empty.wav", "empty.wav: "),
-        ("nan.wav", "nan.wav: "),
-        ("click.wav", "click.wav: 0.0100 s"),
-        ("<b>absent.wav", "&lt;b&gt;absent.wav: "),
-    ],
-)
-def test_what_cannot_be_heard_is_said_in_words(ear: DemoBackend, tmp_path: Path, name: str, says: str) -> None:
+def test_what_cannot_be_heard_is_said_in_words(ear: DemoBackend, tmp_path: Path) -> None:
     """And with the file's own name: where the server keeps it says nothing to a person."""
     (tmp_path / "text.wav").write_text("no audio")
     (tmp_path / "empty.wav").touch()
     soundfile.write(tmp_path / "nan.wav", torch.full((RATE,), torch.nan), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "silence.wav", torch.zeros(RATE), RATE)
     sound(tmp_path / "click.wav", 0.01)
-    shown = ear(str(tmp_path / name), 4, 1.0)
-    assert shown.status.startswith(f'<p class="heard problem" role="alert">{says}')
-    assert str(tmp_path) not in shown.status and "Traceback" not in shown.status
-    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+    problem = '<p class="heard problem" role="alert">'
+    for name, says in (
+        ("text.wav", f"{problem}text.wav: "),
+        ("empty.wav", f"{problem}empty.wav: "),
+        ("nan.wav", f"{problem}nan.wav: "),
+        ("click.wav", f"{problem}click.wav: 0.0100 s"),
+        ("<b>absent.wav", f"{problem}&lt;b&gt;absent.wav: "),
+        ("silence.wav", "silence"),
+    ):
+        shown = ear(str(tmp_path / name), 4, 1.0)
+        assert says in shown.status and str(tmp_path) not in shown.status and "Traceback" not in shown.status
+        assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
+    assert "Record" in ear(None, 4, 1.0).status
 
 
-def test_long_recordings_are_not_heard(transcriber: Transcriber, tmp_path: Path) -> None:
-    ear = DemoBackend(transcriber, "auto", max_duration_s=2.0)
-    assert ear(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
-    shown = ear(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0)
-    assert "long.wav: lasts 1:02, 0:02" in shown.status
-    assert (shown.text, shown.attention, shown.tokens) == ("", "", "")
-
-
-def test_recordings_that_take_too_long_are_given_up(
+def test_recordings_that_last_or_take_too_long_are_given_up(
     transcriber: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever their header says of their duration."""
+    """By their headers, and whatever their headers say of their duration."""
+    short = DemoBackend(transcriber, "auto", max_duration_s=2.0)
+    assert short(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
+    assert "long.wav: lasts 1:02," in short(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0).status
     path = sound(tmp_path / "long.wav", 200.0)
     info, started = files.info, time.monotonic()
     monkeypatch.setattr(files, "info", lambda path: dataclasses.replace(info(path), num_samples=RATE))
@@ -129,11 +116,7 @@ def test_recordings_that_take_too_long_are_given_up(
     decode = transcriber._decode_segments
     monkeypatch.setattr(transcriber, "_decode_segments", lambda waiting: (passed.append(1.0), decode(waiting)))
     shown = DemoBackend(transcriber, "auto", max_duration_s=60.0)(str(path), 4, 1.0)
-    assert "long.wav: takes 1:10, 1:00" in shown.status and len(passed) == 1
-
-
-def test_a_button_without_a_recording_asks_for_one(ear: DemoBackend) -> None:
-    assert "Record something" in ear(None, 4, 1.0).status
+    assert "long.wav: takes 1:10," in shown.status and len(passed) == 1
 
 
 def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
@@ -152,8 +135,7 @@ def test_without_its_corpus_there_is_no_example(
     transcriber = load(trained_copy)
     monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
     assert transcription_page.to_try(transcriber, None, tmp_path) is None
-    said = capsys.readouterr().out
-    assert "no example" in said and "example=x.wav" in said
+    assert "example=x.wav" in capsys.readouterr().out
     monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
     assert transcription_page.to_try(transcriber, None, tmp_path) is None
 
@@ -175,17 +157,10 @@ def test_without_gradio_it_says_how_to_get_it(
     assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
 
 
-def test_a_port_that_is_taken_is_named(las: Las) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        las("demo_app", "checkpoint=x", f"port={port}").fails(2, f"port={port}: use):")
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ("port=TAKEN", "port=TAKEN: use):"),
         ("port=0", "port=0 1 65535"),
         ("port=high", "port='high'"),
         ("host=192.0.2.1", "host=192.0.2.1 port=7860:"),
@@ -198,12 +173,8 @@ def test_a_port_that_is_taken_is_named(las: Las) -> None:
     ],
 )
 def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, words: str) -> None:
-    las("demo_app", "checkpoint=x", given).fails(2, words)
-
-
-def test_the_library_that_is_there_is_told_to_report_nothing(
-    environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "gradio", sys)
-    assert demo_app.load_gradio(tmp_path) is sys
-    assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False" and os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        las("demo_app", "checkpoint=x", given.replace("TAKEN", port)).fails(2, words.replace("TAKEN", port))

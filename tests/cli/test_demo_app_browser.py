@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import soundfile
-import torch
 from browsers import BROWSERS
 from console import Answer
 from demo_page import LIMIT_S, Served, serve
-from tiny import RATE, sound, wav
+from tiny import wav
 
 PROGRAM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 MISSING = [name for name in ("gradio", "playwright") if importlib.util.find_spec(name) is None]
@@ -159,31 +157,6 @@ def test_the_microphone_is_heard(visit: Visit) -> None:
     visit.page.get_by_label("Play", exact=True).wait_for()
     assert "real-time factor" in visit.transcribe()
     assert visit.wrong == []
-
-
-def test_bad_recordings_are_explained_in_words(served: Served, browser: Any, tmp_path: Path) -> None:
-    """That the browser cannot play a broken file either is what its console may say."""
-    visit = Visit(browser, served.url)
-    assert visit.transcribe() == "Record something first, or choose a file."
-    (tmp_path / "text.wav").write_text("no audio")
-    soundfile.write(tmp_path / "nan.wav", torch.full((RATE,), torch.nan), RATE, subtype="FLOAT")
-    soundfile.write(tmp_path / "silence.wav", torch.zeros(RATE), RATE)
-    sound(tmp_path / "click.wav", 0.01)
-    for name, says in (
-        ("text", "text.wav: "),
-        ("nan", "nan.wav: "),
-        ("silence", "silence: nothing was heard in it"),
-        ("click", "click.wav: 0.0100 s is shorter than one analysis window"),
-    ):
-        visit.upload(tmp_path / f"{name}.wav")
-        assert says in visit.transcribe()
-        assert visit.text == "" and visit.page.locator(".heard img").count() == 0
-        assert "Traceback" not in visit.page.content()
-    (tmp_path / "notes.txt").write_text("no audio")
-    visit.clear()
-    visit.page.locator("input[type=file]").first.set_input_files(tmp_path / "notes.txt")
-    visit.page.get_by_text("Invalid file type").wait_for()
-    visit.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from places import REPOSITORY
 from tiers import rest_slow
 
-from las.cli import main, sweep
+from las.cli import main
 from las.config import build, folders
 from las.runtime.errors import DataError
 
@@ -248,12 +248,3 @@ def test_zsh_and_fish_complete_what_is_typed(shell: str, tmp_path: Path, monkeyp
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     shown = subprocess.run([shell, "-c", TYPED[shell]], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert "transcribe" in shown.stdout and "optim=adadelta" in shown.stdout, shown
-
-
-@pytest.mark.slow
-def test_a_sweep_has_the_own_options_too(own: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[str] = []
-    monkeypatch.setattr(sweep, "train_one", lambda *given: trained.append(given[-1].model.listener.cell.cell_norm))
-    answer = las("train", "-m", "--config-dir", "own", "+experiment=trial", "seed=1,2")
-    assert trained == ["output", "output"]
-    answer.fails(1, "2")

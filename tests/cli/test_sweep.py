@@ -46,20 +46,6 @@ def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: li
     assert again.code == 0 and again.out.count("is finished") == 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["submitit_local", "joblib"])
-def test_other_launchers_train_in_processes_of_their_own(launcher: str, short: list[str], las: Las) -> None:
-    package, _ = sweep.LAUNCHERS[launcher]
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{package} is not installed")
-    las("train", "-m", "seed=1,2", *short, f"hydra/launcher={launcher}").succeeds()
-    for seed in (1, 2):
-        result = json.loads(Path(f"runs/baseline/timit/seed{seed}/result.json").read_text())
-        assert result["seed"] == seed and result["steps"] == 4
-
-
 def test_combinations_come_in_the_order_of_hydra() -> None:
     found = sweep.combinations(["seed=1,2", "+experiment=a,b", "name=x", "hydra/launcher=basic"])
     assert found == [(f"seed={seed}", f"+experiment={name}", "name=x") for seed in (1, 2) for name in ("a", "b")]

@@ -21,9 +21,8 @@ from tiers import rest_slow
 from tiny import RATE, sound, wav
 
 from las.cli import transcribe
-from las.data.audio import files, segmentation, streaming
+from las.data.audio import files, segmentation
 from las.decoding import transcriber
-from las.decoding.search import GreedySearch
 from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord
 from las.runtime import progress
 from las.scoring import ctm, error_rates
@@ -256,22 +255,6 @@ def test_ten_minutes_of_speech_lose_and_double_nothing(
     assert len(heard.pieces) >= heard.duration_s / longest_s
     assert found == whole
     assert changed == differences(alone, whole)
-
-
-@pytest.mark.slow
-def test_ten_minutes_by_a_checkpoint_are_its_pieces_one_by_one(
-    trained: Path, tmp_path: Path, shared_data: Path
-) -> None:
-    """A listener hears both ways: in other company an utterance may sound different, and how often is printed."""
-    path, utterances = ten_minutes(tmp_path, shared_data, 0.5)
-    own = transcriber.load(trained / "run", GreedySearch(max_length_ratio=0.3))
-    heard = own.transcribe(path)
-    parts = [piece.samples for piece in own.cutter(streaming.open_blocks(path, RATE)[1])]
-    one_by_one = [own.decode([samples], [0.0])[0] for samples in parts]
-    assert [word.text for word in heard.words] == [word.text for each in one_by_one for word in each.words]
-    alone = [word.text for samples in utterances for word in own.decode([samples], [0.0])[0].words]
-    changed = differences(alone, [word.text for word in heard.words])
-    print(f"{heard.duration_s:.0f} s in {len(parts)} pieces: {changed} of {len(alone)} words differ from utterances")
 
 
 def long_recording(path: Path, minutes: int) -> Path:

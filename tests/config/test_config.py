@@ -4,13 +4,11 @@ import copy
 import functools
 import itertools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from console import Answer
 from omegaconf import OmegaConf
 from tiers import rest_slow
 from tiny import MODEL, overrides
@@ -21,7 +19,6 @@ from las.data.sampler import BatchSize
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
-from las.storage import run_directory
 from las.training import setup
 from las.training.setup import TrainerOptions
 
@@ -259,39 +256,6 @@ def test_values_that_do_not_fit_are_named(key: str, value: object, says: str, pl
     corpus: Corpus = runtime_config.build(config["corpus"])
     with pytest.raises(ConfigError, match=says if says.startswith("^") else re.escape(key) + says):
         setup.build_parts(config, corpus)
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    rest_slow(
-        [
-            ("trainer.max_steps=0", "trainer.max_steps=0 1"),
-            ("trainer.num_workers=-1", "trainer.num_workers=-1 0"),
-            ("optim.lr=-1", "optim.lr=-1 0, optim.lr=0.001"),
-            ("corpus.tokens=characters", "configs/tokens: tokens@corpus.tokens=characters"),
-            ("corpus.tokens=nothing", "corpus.tokens='nothing' _target_"),
-        ],
-        keep=2,
-    ),
-)
-def test_a_mistake_stops_before_step_1_and_the_mended_command_runs(
-    override: str, words: str, corpus: Path, las: Callable[..., Answer]
-) -> None:
-    las("train", *overrides(corpus, override)).fails(2, words)
-    assert not (corpus / "run" / "metrics.jsonl").exists()
-    assert run_directory.RunDirectory(runtime_config.compose("train", overrides(corpus))).result is None
-
-
-@pytest.mark.parametrize("config", ["decode", "score"])
-def test_other_configs_know_their_keys_too(config: str) -> None:
-    needed = {"decode": ["checkpoint=x"], "score": ["reference=a.trn", "hypothesis=b.trn"]}[config]
-    assert runtime_config.compose(config, needed)
-    with pytest.raises(ConfigError, match=rf"otput.*configs/{config}\.yaml.* output"):
-        runtime_config.compose(config, [*needed, "otput=x"])
-    with pytest.raises(ConfigError, match=rf"otput: .*configs/{config}\.yaml"):
-        runtime_config.compose(config, [*needed, "+otput=x"])
-    with pytest.raises(ConfigError, match=needed[0].partition("=")[0]):
-        runtime_config.compose(config, needed[1:])
 
 
 def test_build_makes_nested_objects_lists_and_partials() -> None:

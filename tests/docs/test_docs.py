@@ -27,7 +27,7 @@ from las.decoding import tuned_search
 from las.nn.cells.base import LSTMCell
 from las.reproduction import jobs
 from las.reproduction.statistics import summary
-from las.runtime.errors import ConfigError, MissingValueError
+from las.runtime.errors import MissingValueError
 from las.scoring import phones
 from las.training import setup
 
@@ -169,25 +169,6 @@ def test_commands_inside_sentences_work_too() -> None:
             check(span)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["make dmeo", "las trian", "las train optim.lrr=1", "las train experiment=baseline", "python scripts/tran.py"],
-)
-def test_a_misspelt_command_would_be_found(command: str) -> None:
-    with pytest.raises((AssertionError, ConfigError)):
-        check(command)
-
-
-def test_the_commands_of_a_first_session_are_there() -> None:
-    readme = [command for command, document in COMMANDS.items() if document == "README.md"]
-    assert {"make demo", "make test"} <= set(readme)
-    for script in ("train", "decode", "score"):
-        assert any(command.startswith(f"python scripts/{script}.py") for command in readme)
-    assert {word for command in readme if command.startswith("las ") for word in command.split()[1:2]} >= (
-        main.VERBS.keys() - {"demo"}
-    )
-
-
 @pytest.mark.slow
 def test_help_shows_examples_that_work() -> None:
     for name, verb in main.VERBS.items():
@@ -199,40 +180,6 @@ def test_python_blocks_compile() -> None:
     assert found
     for document, body in found:
         compile(body, document, "exec")
-
-
-def test_what_commands_of_the_readme_name_is_there_by_then() -> None:
-    """After make demo: recordings of its corpus, and its run folder; then what an earlier command writes."""
-    corpus = runtime_config.build(runtime_config.compose("train", [])["corpus"], where="corpus")
-    audio = [Path("data/synthetic", f"{planned.path}.WAV") for planned in corpus.plan]
-    there = {str(each) for path in audio for each in (path, *path.parents)} | {"runs"}
-
-    def train(name: str, corpus: str = "synthetic", seed: str = "1") -> None:
-        files = (f"{kind}.{split}.jsonl" for kind in ("hypotheses", "references") for split in ("dev", "test"))
-        run = Path("runs", name, corpus, f"seed{seed}")
-        there.update(map(str, (run, *(run / file for file in files))))
-
-    train("ln_encoder_only")
-    named = 0
-    for command in (
-        line for body in BLOCK.findall(TEXTS["README.md"]) if body[0] == "sh" for line in body[1].splitlines()
-    ):
-        words = [word.partition("=") for word in shlex.split(command) if "=" in word]
-        given = {key.lstrip("+"): value for key, _, value in words}
-        for key, value in given.items():
-            if key not in ("output", "page") and not key.startswith("corpus."):
-                for path in re.findall(r"[\w./-]+", value):
-                    if "/" in path or re.search(r"\.[a-z]\w{1,5}$", path):
-                        named += 1
-                        assert path in there, f"{command}: {path} is not there yet"
-        there |= {given[key] for key in ("output", "page") if key in given}
-        if " train_lm " in command:
-            train("lm", given["corpus"])
-        elif re.search(r"\btrain(\.py)? ", command):
-            for experiment in given["experiment"].split(","):
-                for seed in given.get("seed", "1").split(","):
-                    train(given.get("name", experiment), given.get("corpus", "synthetic"), seed)
-    assert named > 20
 
 
 def test_extras_are_installed_by_the_distributions_own_name() -> None:

@@ -13,12 +13,6 @@ import pytest
 import soundfile
 import torch
 
-from las.data.tokenizers import Characters
-from las.decoding.search import BeamSearch
-from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.model import Decoder
-from las.nn.speller import Speller
-
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
 NAMED_BLOCK = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -122,28 +116,6 @@ def test_the_mixture_of_gaussians_is_its_equation_and_never_goes_back() -> None:
             np.testing.assert_allclose(weights[row, 0, :count].detach().numpy(), mixture / mixture.sum())
         torch.testing.assert_close(context, weights @ memory.values)
         assert not weights[1, 0, 4:].any()
-
-
-@torch.no_grad()
-def test_its_positions_and_a_scorer_go_through_teacher_forcing_and_beam_search() -> None:
-    """The scores of hypotheses are those of their tokens, the true ones fed, plus the reward."""
-    torch.manual_seed(2)
-    kind = example("las/nn/attention/gaussian_mixture.py")["GaussianMixtureAttention"]
-    reward = example("las/decoding/scorers/word_reward.py")["WordReward"](0.5)
-    speller = Speller(4, 6, cell=PlainLSTMCell, attention=kind, hidden_size=5, embedding_size=3).double().eval()
-    memory = speller.attention.prepare(torch.randn(3, 8, 6, dtype=torch.float64), torch.tensor([8, 5, 2]))
-    search = BeamSearch(6, 0.0, 6, max_length=3, words=reward)
-    search.bind(Characters(" ab"), has_ctc=False)
-    for row, found in enumerate(search(Decoder(speller, memory), torch.tensor([8, 5, 2]))):
-        assert len(found) == 6
-        for each in found:
-            targets = torch.tensor([each.tokens], dtype=torch.long)
-            alone = type(memory)(*(part[row : row + 1] for part in memory))
-            log_probs = speller(alone, targets).logits.log_softmax(-1)[0]
-            told = float(log_probs.gather(1, torch.tensor([[*each.tokens, 0]]).T).sum())
-            assert each.scores["las"] == pytest.approx(told)
-            assert each.scores["words"] == sum(token == 1 for token in each.tokens)
-            assert each.score == pytest.approx(told + 0.5 * each.scores["words"])
 
 
 @pytest.fixture(scope="module")
