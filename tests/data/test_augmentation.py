@@ -2,11 +2,9 @@
 
 import functools
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from refusals import refused
 
@@ -14,7 +12,6 @@ from las.config.build import build, compose
 from las.data import loader as data_loader
 from las.data.augmentation import augmentation
 from las.data.augmentation.augmentation import Augmentation
-from las.data.corpora.base import Corpus
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ConfigError
 
@@ -128,42 +125,6 @@ def test_speeds_and_warps_leave_the_masks_as_they_were() -> None:
     assert torch.equal(more, masked(Augmentation(**MASKS), [50], [5]))
 
 
-def test_workers_and_processes_change_nothing(tmp_path: Path) -> None:
-    """Speeds, masks and warps of an utterance are those of its key, whoever reads it and whatever it is read with."""
-    corpus: Corpus = build(compose("train", tiny.overrides(tiny.tree(tmp_path)))["corpus"], where="corpus")
-    train = corpus.prepare(tmp_path / "manifests")["train"]
-    augment = Augmentation(speeds=[0.9, 1.0, 1.1], **MASKS, max_warp_frames=4)
-    key_of = functools.partial(data_loader.augmentation_seed, 1, 0)
-    plan = [[0, 3, 1, 6], [2, 7, 5, 4]]
-    shares = [[batch[rank::2] for batch in plan] for rank in range(2)]
-
-    def seen(workers: int, parts: list[list[list[int]]]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        found = {}
-        for part in parts:
-            loader = data_loader.Loader(train, corpus.tokens, corpus.sample_rate, workers, augment=augment)
-            for _, batch in loader.batches(part, key_of=key_of):
-                features, lengths = batch.waveforms.unfold(1, 160, 160)[..., :16], batch.num_samples // 160
-                changed = augment.features(features, lengths, batch.keys)
-                for row, name in enumerate(batch.ids):
-                    found[name] = batch.waveforms[row, : batch.num_samples[row]], changed[row, : lengths[row]]
-        return found
-
-    first = seen(0, [plan])
-    assert len(first) == 8
-    for other in (seen(3, [plan]), seen(1, shares), seen(2, [plan[::-1]])):
-        assert all(torch.equal(*each) for name in first for each in zip(first[name], other[name], strict=True))
-
-
-def test_speed_changes_length_and_pitch() -> None:
-    rate = 8000
-    tone = torch.sin(2 * torch.pi * 500 * torch.arange(rate) / rate)
-    for speed in (0.9, 1.1):
-        played = Augmentation(speeds=[speed]).waveform(tone, rate, 7)
-        assert len(played) == -(-rate * 10 // round(10 * speed))
-        loudest = torch.fft.rfft(played).abs().argmax() * rate / len(played)
-        assert float(loudest) == pytest.approx(500 * speed, abs=2)
-
-
 def test_a_speed_at_an_odd_rate_is_a_ratio_of_small_numbers() -> None:
     """0.85 of 22,050 Hz is no whole number of hertz: resampling 9,371 : 11,025 would take minutes."""
     waveform = torch.randn(2205)
@@ -255,19 +216,6 @@ def test_a_batch_is_warped_as_each_utterance_by_the_textbook(orders: int) -> Non
             expected = plain_warp(features[row, :length, columns].double().numpy(), centre, shift)
             np.testing.assert_allclose(warped[row, :length, columns].numpy(), expected, atol=1e-5)
         assert torch.equal(warped[row, length:], features[row, length:])
-
-
-@pytest.mark.parametrize("shift", [-40, 7, 40])
-def test_the_point_moves_and_the_six_anchors_stay(shift: int) -> None:
-    frames, bands, centre = 200, 81, 100
-    moved = augmentation.displacement(
-        torch.tensor([frames]), bands, torch.tensor([centre]), torch.tensor([shift]), frames
-    )
-    assert moved[0, centre + shift, 40] == pytest.approx(shift, abs=1e-3)
-    for time in (0, frames - 1):
-        for height in (0, 40, bands - 1):
-            assert moved[0, time, height] == pytest.approx(0.0, abs=1e-3)
-    assert (moved[0, centre + shift, 0].abs() < abs(shift)).item()  # away from the middle band it is pulled less
 
 
 def test_a_single_band_has_no_middle() -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -118,17 +117,3 @@ def test_what_cannot_be_read_back_is_not_written(tmp_path) -> None:
     refused(f"two utterances|{ONE.id}", manifest.write, path, [ONE, ONE])
     refused(f"{ONE.id}|finite", manifest.write, path, [dataclasses.replace(ONE, start_s=float("inf"))])
     assert manifest.read(path) == [ONE]
-
-
-def test_a_failed_write_leaves_the_old_manifest_and_nothing_else(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.jsonl"
-    manifest.write(path, [ONE])
-
-    def disk_full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(OSError, match="No space"):
-        manifest.write(path, [dataclasses.replace(ONE, text="other")])
-    assert manifest.read(path) == [ONE]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["train.jsonl"]

@@ -63,12 +63,6 @@ def test_both_times_rounded_up_still_fit(tmp_path) -> None:
     assert files.load(path, start_s=5.5 / RATE + 1e-9, duration_s=5.5 / RATE).shape == (5,)
 
 
-def test_another_rate_than_asked_is_named(tmp_path) -> None:
-    path = saved(tmp_path / "x.wav", noise(800), "PCM_16", 8000)
-    assert np.array_equal(files.load(path, sample_rate=8000), files.load(path))
-    refused("x.wav|8000 Hz|16000 Hz", lambda: files.load(path, sample_rate=RATE))
-
-
 NO_AUDIO: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent.wav": (lambda path: None, "does not exist"),
     "folder": (Path.mkdir, "is a folder"),
@@ -87,26 +81,6 @@ def test_what_is_no_audio_file_says_what_it_is(tmp_path, name: str) -> None:
     make(tmp_path / name)
     for read in READERS:
         refused(f"{tmp_path / name}|{says}", read, tmp_path / name)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_without_permission_is_named(tmp_path) -> None:
-    path = saved(tmp_path / "x.wav", noise(10))
-    path.chmod(0)
-    refused("x.wav|Permission denied", files.info, path)
-
-
-@pytest.mark.parametrize(
-    ("subtype", "row_bytes", "options"),
-    [("PCM_16", 4, {}), ("PCM_24", 6, {}), ("FLOAT", 8, {}), ("ULAW", 2, {}), ("PCM_16", 4, {"endian": "BIG"})],
-)
-def test_a_wav_cut_short_says_how_much_is_there(
-    tmp_path, subtype: str, row_bytes: int, options: dict[str, str]
-) -> None:
-    content = saved(tmp_path / "x.wav", noise(1000, 2), subtype, **options).read_bytes()
-    for kept in (0, 1, 499, 999):
-        (tmp_path / "x.wav").write_bytes(content[: content.index(b"data") + 8 + kept * row_bytes])
-        refused(f"x.wav|1000 samples|{kept} are there", files.info, tmp_path / "x.wav")
 
 
 def test_chunks_before_and_after_the_samples_are_not_samples(tmp_path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from las.data.audio.segmentation import AudioSegment, Segmenter, loudness, runs
+from las.data.audio.segmentation import AudioSegment, Segmenter
 from las.runtime.errors import ConfigError
 
 RATE = 1000
@@ -110,14 +110,6 @@ def test_silence_is_what_never_is_louder() -> None:
     click = torch.zeros(3000)
     click[1500] = 0.5
     assert not cutter.is_silent(click)
-
-
-def test_loudness_and_runs() -> None:
-    levels = loudness(torch.cat([torch.ones(10), torch.zeros(10), 0.1 * torch.ones(5)]), 10)
-    assert levels.tolist() == pytest.approx([0.0, -120.0, -23.0], abs=0.02)  # the last frame is half padding
-    lengths, middles = runs(torch.tensor([True, True, False, True, False, False, True, True, True, True]))
-    assert (lengths.tolist(), middles.tolist()) == ([2, 1, 4], [1, 3, 8])
-    assert [part.tolist() for part in runs(torch.zeros(3, dtype=torch.bool))] == [[], []]
 
 
 @pytest.mark.parametrize(

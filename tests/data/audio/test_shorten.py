@@ -46,38 +46,6 @@ def stream(*numbers: int, version: int = 2, codes: tuple[tuple[int, int], ...] =
     return b"ajkg" + bytes([version]) + bits.packed()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("predictor", [encoder.DIFF0, encoder.DIFF1, encoder.DIFF2, encoder.DIFF3, encoder.QLPC])
-def test_every_predictor(predictor: int, kind: str, channels: int, version: int) -> None:
-    same(speech(kind, channels=channels), predictors=[predictor], order=6, version=version)
-
-
-@pytest.mark.parametrize("order", [0, 5, 32])
-def test_linear_predictors_of_any_order_that_is_longer_than_a_block_too(order: int) -> None:
-    same(speech("pcm16", 300), predictors=[encoder.QLPC], order=order, block=16)
-
-
-@pytest.mark.parametrize("kind", ["pcm8", "pcm16"])
-def test_low_bits_that_are_never_used_are_shifted_away(kind: str) -> None:
-    samples = speech(kind, 1024, 2)
-    for block, shift in enumerate((0, 3, 1, 5)):
-        samples[block * 256 : block * 256 + 256] = samples[block * 256 : block * 256 + 256] >> shift << shift
-    assert len(encoder.encode(samples)) < len(encoder.encode(samples | 1))
-    for predictor in (encoder.DIFF0, encoder.QLPC):  # means are of numbers without these bits
-        same(samples, predictors=[predictor], order=2)
-
-
-@pytest.mark.parametrize("signed_zero", [True, False])
-@pytest.mark.parametrize("shift", range(13))
-def test_mu_law_codes_under_every_shift(shift: int, signed_zero: bool) -> None:
-    codes = np.array([code for code in range(256) if encoder.LAW_SHIFTS[code] >= shift], np.uint8)
-    samples = np.random.default_rng(shift).choice(codes, (600, 1))
-    samples[: len(codes), 0] = codes
-    same(samples, signed_zero=signed_zero)
-
-
 def test_mu_law_codes_are_those_of_robinsons_tables() -> None:
     """The hashes of the published 13 x 256 table, and of it with -1 for the negative zero."""
     hashes = [hashlib.sha256(shorten._law_codes(signed).tobytes()).hexdigest() for signed in (False, True)]
@@ -85,13 +53,6 @@ def test_mu_law_codes_are_those_of_robinsons_tables() -> None:
         "0413ef215c96ab0ff04cce21b32171f481b027f4e2515f3c28743170654d4ff8",
         "d3fcfc693bf36a32e5a833de11faaf9de1972659436cc206308e881be65ef5e8",
     ]
-
-
-def test_silence_takes_a_command_a_block() -> None:
-    samples = speech("pcm16", 5 * 256, 2)
-    samples[256 : 4 * 256] = 0
-    same(samples)
-    assert len(encoder.encode(np.zeros((100 * 256, 1), np.int16))) < 100
 
 
 def test_blocks_that_reach_past_the_window_of_the_reader() -> None:
@@ -114,6 +75,7 @@ def test_blocks_that_reach_past_the_window_of_the_reader() -> None:
     st.integers(0, 5),
     st.sampled_from([1, 2]),
     st.booleans(),
+    st.integers(0, 12),
 )
 def test_any_samples_come_back(
     drawn: tuple[str, list[int]],
@@ -124,10 +86,16 @@ def test_any_samples_come_back(
     num_means: int,
     version: int,
     signed_zero: bool,
+    shift: int,
 ) -> None:
+    """Also those whose low bits, up to `shift`, are never used."""
     kind, values = drawn
-    values = values[: len(values) // channels * channels]
-    samples = np.array(values, KINDS[kind]).reshape(-1, channels)
+    samples = np.array(values[: len(values) // channels * channels], KINDS[kind]).reshape(-1, channels)
+    if kind == "ulaw":
+        codes = np.array([code for code in range(256) if encoder.LAW_SHIFTS[code] >= shift], np.uint8)
+        samples = codes[samples.astype(int) % len(codes)]
+    else:
+        samples = samples >> shift % 8 << shift % 8
     same(
         samples,
         block=block,
@@ -137,11 +105,6 @@ def test_any_samples_come_back(
         version=version,
         signed_zero=signed_zero,
     )
-
-
-def test_fewer_samples_may_be_wanted_than_the_stream_has() -> None:
-    samples = speech("pcm16", 700, 2)
-    np.testing.assert_array_equal(shorten.decode(encoder.encode(samples), 300, 2, "pcm16"), samples[:300])
 
 
 def test_a_lossy_stream_that_overshoots_is_clipped() -> None:
@@ -225,18 +188,3 @@ def test_a_stream_of_nothing_but_noise_is_given_up_quickly() -> None:
         noise = stream(5, 1, 65535, 64, 1024, 0) + np.random.default_rng(seed).bytes(200_000)
         refused("could be decoded", shorten.decode, noise, 1 << 28, 1, "pcm16", kind=shorten.Damaged)
     assert time.monotonic() - started < 20
-
-
-@pytest.mark.slow
-def test_mu_law_of_two_channels_decodes_fifty_times_faster_than_it_plays(shared_data) -> None:
-    data = (shared_data / "sphere_samples/shorten/123_2ulaw.sph").read_bytes()[1024:]
-    samples = np.tile(np.frombuffer(data, np.uint8).reshape(-1, 2), (13, 1))
-    stream = encoder.encode(samples)
-    times = []
-    for _ in range(3):
-        started = time.process_time()
-        decoded = shorten.decode(stream, len(samples), 2, "ulaw")
-        times.append(time.process_time() - started)
-    np.testing.assert_array_equal(decoded, samples)
-    print(f"\n{len(samples) / 8000:.0f} s of two channels: {len(samples) / 8000 / min(times):.0f} times real time")
-    assert len(samples) / 8000 > 50 * min(times)

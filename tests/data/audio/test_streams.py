@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 from refusals import refused
 
 from las.data import manifest, packing
@@ -305,17 +303,6 @@ def test_whole_files_blocks_and_stretches_agree_in_every_coding(tmp_path: Path, 
             info, samples = files.read(path)
             assert info.num_samples >= 8000 and measure(str(path), [])[0].info == info
             require_same(path, samples)
-
-
-@given(st.integers(0, 7999), st.integers(1, 8000))
-def test_any_stretch_of_gsm_is_that_of_the_file(
-    tmp_path_factory: pytest.TempPathFactory, start: int, count: int
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "gsm.wav"
-    if not path.exists():
-        path.write_bytes(encoded(noise(1.0), "WAV", "GSM610", 8000))
-    whole = files.load(path)
-    assert np.array_equal(files.load(path, 0, start / 8000, count / 8000), whole[start : start + count])
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import soundfile
 from console import Answer
-from described_recordings import DESCRIBED, an4
 from refusals import refused
 from tiny import MODEL, QUICK, SHORT, sound
 
@@ -248,16 +247,6 @@ def test_unk_in_texts_is_usable_and_counted(options: dict[str, Any], prepare: Pr
     assert "<unk> is in" not in prepare(dev="all.csv", test_share=0.0, text=TextRules(drop=["<unk>"]), **options)
 
 
-def test_several_sources_of_several_formats(prepare: Prepare, tmp_path: Path) -> None:
-    rows = recordings(tmp_path)
-    table(tmp_path / "all.csv", rows[:6])
-    lines = [json.dumps({"audio_filepath": name, "text": text, "speaker": who}) for name, text, who in rows[6:]]
-    (tmp_path / "rest.json").write_text("\n".join(lines), encoding="utf-8-sig")
-    out = prepare(train=["all.csv", "rest.json"])
-    assert "train: 6 utterances of all.csv, read as csv\ntrain: 6 utterances of rest.json, read as jsonl\n" in out
-    assert sum(len(written(tmp_path, split)) for split in ("train", "dev", "test")) == 12
-
-
 def test_files_that_cannot_be_read_are_left_to_the_check(prepare: Prepare, tmp_path: Path) -> None:
     """Also a damaged one of another rate."""
     table(tmp_path / "all.csv", recordings(tmp_path))
@@ -331,20 +320,6 @@ def test_units(prepare: Prepare, tmp_path: Path) -> None:
     assert "12 pieces of words" in prepare(unit="bpe", pieces=12)
     phones = FilesCorpus("files", "all.csv", "x", unit="phones")
     assert (phones.metric, phones.normalise("a b")) == ("phone_error_rate", ["a", "b"])
-
-
-def test_an4_in_three_formats_is_one_corpus(shared_data: Path, tmp_path: Path) -> None:
-    """With the same manifests and symbols, so that a training on each is the same."""
-    hashes, tokens = [], set()
-    for name, write in DESCRIBED.items():
-        train, test = (
-            str(write(tmp_path / name / part, an4(shared_data / "an4", part, 60))) for part in ("train", "test")
-        )
-        corpus = FilesCorpus(name, train, str(tmp_path / "copies"), test=test, dev_share=0.1)
-        prepared = corpus.prepare(tmp_path / "manifests")
-        hashes.append({split: manifest.content_hash(listed) for split, listed in prepared.items()})
-        tokens.add(corpus.tokens.vocabulary_hash)
-    assert list(hashes[0]) == ["train", "dev", "test"] and hashes[0] == hashes[1] == hashes[2] and len(tokens) == 1
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from typing import Any
 
 import nist
 import pytest
-import sample_calls
 import telephone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,7 +106,7 @@ def counts(score: Any) -> dict[str, list[int]]:
 
 
 def long_reference(seed: int = 5, count: int = 60) -> str:
-    """Segments of two halves with the markup of the generated trees."""
+    """Segments of two halves with every kind of markup."""
     draw = random.Random(seed)
     words = ["THE", "TEAPOT", "SEEN", "I'VE", "(%HESITATION)", "(WH-)", "UH-HUH", "{ A / THE }", "T", "V", "ISN'T"]
     lines = []
@@ -169,7 +168,7 @@ def test_the_mapping_rules_are_those_asked_for(tree: Path, tmp_path: Path) -> No
     rules, other = tree / "reference" / "en20000405_hub5.glm", tmp_path / "other.glm"
     provenance = evaluation(tree).provenance()
     assert provenance["glm"] == "las_generated.glm" and len(provenance["glm_sha256"]) == 64
-    other.write_text(sample_calls.GLM.replace("las_generated", "other"))
+    other.write_text(telephone.GLM.replace("las_generated", "other"))
     assert evaluation(tree, rules=other).provenance()["glm"] == "other.glm"
     shutil.copy(rules, tree / "en20010117_hub5.glm")
     refused("expected one|en20010117_hub5.glm|corpus.glm", evaluation(tree).provenance)

@@ -12,8 +12,6 @@ from las.data.corpora import isip_transcripts
 from las.data.corpora.isip_transcripts import ISIPSegment
 from las.runtime.errors import ConfigError
 
-DATA_PAGE = Path(__file__).parents[3] / "docs" / "data.md"
-
 # What Kaldi's swbd1_map_words.pl (egs/swbd/s5c/local, commit f400766) printed for these, in lower case.
 _KALDI = """[laughter-tele[vision]-] tele-|[laughter-exac[tly]-] exac-|[cha[pe]-/shape] cha-|[lem[guini]-/linguini] lem-
 [evalu/evaluate] evalu|-[evalu]ate -ate|[an]y -y|-[a]b[out]- -b-|ab[solute] ab-|don['t]- don-|401[K]- 401-|Te[xas]- te-
@@ -30,21 +28,6 @@ def test_every_rule_does_what_its_example_says(rule: isip_transcripts.RewriteRul
     assert rule.pattern.search(before) and rule.pattern.search(before.upper())
     assert isip_transcripts.normalise(before) == after
     assert isip_transcripts.normalise(f"well {before} yes").split() == ["well", *after.split(), "yes"]
-
-
-def test_the_rules_are_documented_with_their_examples() -> None:
-    page = DATA_PAGE.read_text("utf-8")
-    places = [
-        page.index(f"| {rule.name} | `{rule.example[0]}` | {_cell(rule.example[1])} |")
-        for rule in isip_transcripts.RULES
-    ]
-    assert places == sorted(places)
-    assert all(f"`{noise}`" in page for noise in isip_transcripts.NOISES)
-    assert all(word in page for word in isip_transcripts.SAID_AS_WORDS)
-
-
-def _cell(text: str) -> str:
-    return f"`{text}`" if text else "nothing"
 
 
 @pytest.mark.parametrize(("written", "mapped"), (KALDI | ACRONYMS).items())

@@ -16,12 +16,9 @@ import soundfile
 from local_server import Site
 from refusals import refused
 
-from las.config.build import build, compose
 from las.data.corpora.librispeech import PARTS, CorpusPart, LibriSpeech
 from las.data.tokenizers import Characters
 from las.runtime.errors import ConfigError
-
-COUNTS = "28539 104014 148688 2703 2864 2620 2939 1519 1089"
 
 
 def add(tree: Path, part: str, count: int, speaker: int = 19, upper: bool = False) -> None:
@@ -62,16 +59,6 @@ def tree(tmp_path: Path, small: None) -> Path:
     return tree
 
 
-def test_the_counts_are_those_of_the_corpus() -> None:
-    names = "train-clean-100 train-clean-360 train-other-500 dev-clean dev-other test-clean test-other train-clean-5"
-    assert list(PARTS) == [*names.split(), "dev-clean-2"]
-    assert " ".join(str(known.utterances) for known in PARTS.values()) == COUNTS
-    assert {len(bytes.fromhex(known.sha256)) for known in PARTS.values()} == {32}
-    for part, known in PARTS.items():
-        number = 31 if part in ("train-clean-5", "dev-clean-2") else 12
-        assert known.url == f"https://www.openslr.org/resources/{number}/{part}.tar.gz"
-
-
 def test_the_whole_of_mini_librispeech(tree: Path, tmp_path: Path) -> None:
     found = corpus(tree)
     prepared = found.prepare(tmp_path / "manifests")
@@ -98,22 +85,6 @@ def test_names_in_capitals(tmp_path: Path, small: None) -> None:
     add(tree, "train-clean-5", 30, upper=True)
     add(tree, "dev-clean-2", 10, speaker=500, upper=True)
     assert next(each.id for each in corpus(tmp_path).utterances("dev_clean_2")) == "500-100-0000"
-
-
-EVALUATED = ("dev_clean", "dev_other", "test_clean", "test_other")
-OPTIONS = {
-    "librispeech_100": (["train-clean-100"], EVALUATED),
-    "librispeech_960": (["train-clean-100", "train-clean-360", "train-other-500"], EVALUATED),
-    "mini_librispeech": (["train-clean-5"], ("dev_clean_2",)),
-}
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_options(tmp_path: Path, name: str) -> None:
-    found = build(compose("train", [f"corpus={name}", f"corpus.root={tmp_path}"])["corpus"], where="corpus")
-    assert isinstance(found, LibriSpeech) and (found.parts["train"], found.splits[1:]) == OPTIONS[name]
-    assert (found.name, found.metric, found.tokens.size) == (name, "wer", 29)
-    assert not (found.partial or found.download)
 
 
 def test_parts_are_trained_on_together(tree: Path) -> None:
@@ -245,11 +216,6 @@ def test_parts_that_are_there_are_left_alone_and_an_interrupted_unpacking_starts
     assert len(corpus(tree, download=True).utterances("dev_clean_2")) == 10
     assert site.asked == [("/dev-clean-2.tar.gz", "")] and not (tree / ".unpacking-dev-clean-2").exists()
     assert (tree / "train-clean-5").stat().st_mtime_ns == before
-
-
-def test_nothing_is_fetched_unless_asked(site: Site, tmp_path: Path) -> None:
-    refused("corpus.download=true", corpus(tmp_path).utterances, "train")
-    assert site.asked == []
 
 
 def test_archives_that_are_wrong(site: Site, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,6 @@
 import itertools
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import wave
 from pathlib import Path
 from typing import Any
@@ -54,12 +50,6 @@ def test_bytes_do_not_depend_on_workers_or_order(made: SyntheticSpeech, tmp_path
     expected = files(made.root)
     del expected["corpus.json"]
     assert files(backwards) == expected
-
-
-def test_another_seed_makes_another_corpus(made: SyntheticSpeech, tmp_path: Path) -> None:
-    other = corpus(tmp_path / "tree", seed=2)
-    assert {planned.sentence for planned in other.plan} != {planned.sentence for planned in made.plan}
-    assert {planned.speaker.name for planned in other.plan}.isdisjoint(planned.speaker.name for planned in made.plan)
 
 
 def test_files_are_those_of_timit(made: SyntheticSpeech) -> None:
@@ -139,23 +129,6 @@ def test_what_is_missing_is_made_again(made: SyntheticSpeech, tmp_path: Path) ->
     (synthetic.root / f"{synthetic.plan[2].path}.WAV").unlink()
     assert corpus(synthetic.root).prepare(tmp_path / "manifests") == prepared
     assert files(synthetic.root) == before and kept.stat().st_mtime_ns == kept_at
-
-
-def test_a_killed_synthesis_is_completed(made: SyntheticSpeech, tmp_path: Path) -> None:
-    root = tmp_path / "tree"
-    code = (
-        "import sys; from las.data.corpora.synthetic import SyntheticSpeech; from las.data.tokenizers import Phones\n"
-        f"SyntheticSpeech('tiny', sys.argv[1], Phones(phone_set=48), **{ {**TINY, 'workers': 1}!r}).synthesise()"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.DEVNULL)
-    while not list(root.rglob("*.WAV")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert "utterances" not in json.loads((root / "corpus.json").read_text())
-    corpus(root).synthesise()
-    assert files(root) == files(made.root)
 
 
 def test_a_complete_tree_needs_no_synthesiser(

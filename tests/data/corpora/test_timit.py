@@ -8,7 +8,6 @@ import pytest
 import soundfile
 from refusals import refused
 
-from las.config import build
 from las.data.audio import files
 from las.data.corpora import timit
 from las.data.corpora.timit import CORE_TEST, DEV, TIMIT
@@ -205,11 +204,3 @@ def test_the_real_sample(shared_data, tmp_path: Path) -> None:
         spoken = [interval for interval in utterance.alignment if interval.symbol != "q"]
         assert len(utterance.text.split()) == len(sample.normalise(utterance.text)) == len(spoken)
         assert utterance.text.split()[0] == utterance.text.split()[-1] == "sil"
-
-
-def test_the_config_brings_its_tokens_and_they_follow_the_phone_set() -> None:
-    for size in (48, 39):
-        option = build.compose("train", ["corpus=timit", "corpus.root=/x", f"corpus.phone_set={size}"])["corpus"]
-        assert option.pop("tokens") == {"_target_": "las.Phones", "phone_set": size}
-        own = {"name": "timit", "root": "/x", "partial": False, "phone_set": size}
-        assert option == {"_target_": "las.TIMIT", **own}

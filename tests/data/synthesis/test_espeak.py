@@ -37,15 +37,6 @@ def test_the_same_request_gives_the_same_bytes_whatever_came_before(espeak: Espe
     assert say(espeak, voice="en-us+m3").pcm != first.pcm
 
 
-def test_phone_events_are_in_order_and_within_the_audio(espeak: Espeak) -> None:
-    speech = say(espeak)
-    starts = [phone.start for phone in speech.phones]
-    assert starts == sorted(starts)
-    assert starts[-1] <= len(speech.pcm) // 2
-    words = [TEXT[: phone.text_position - 1].count(" ") for phone in speech.phones[:-2]]
-    assert words == sorted(words) and set(words) == set(range(len(TEXT.split())))
-
-
 def test_an_unknown_voice_is_an_error_and_not_the_voice_before(espeak: Espeak) -> None:
     before = say(espeak)
     refused("voice 'en-gb'", lambda: say(espeak, voice="en-gb"))
@@ -155,16 +146,6 @@ def test_silences_in_pieces_are_one_pause() -> None:
     events = [*(Phone(name, start, 1) for name, start in times.items()), Phone("s", 1000, 2), Phone("_:", 2000, 2)]
     found = [(each.symbol, each.start) for each in labels_of(*events, Phone("_", 2000, 2))]
     assert found == [("h#", 0), ("s", 100), ("pau", 900), ("s", 1100), ("h#", 2100)]
-
-
-def test_a_burst_is_found_where_energy_rises_and_assumed_otherwise() -> None:
-    audio = np.zeros(1000)
-    assert espeak_phones.burst(audio, 0, 1000) == 600
-    audio[420:] = 0.1
-    assert abs(espeak_phones.burst(audio, 0, 1000) - 420) <= 8
-    audio[990:] = 10.0
-    assert abs(espeak_phones.burst(audio, 0, 1000) - 420) <= 8, "the next phone's onset is not the burst"
-    assert 0 < espeak_phones.burst(audio, 0, 2) < 2
 
 
 def test_the_silence_before_a_stop_is_its_closure() -> None:

@@ -34,12 +34,6 @@ def test_the_hard_vocabulary_has_2000_words_and_the_small_one_few() -> None:
     assert len(used) >= 2000 and used <= large.words
 
 
-def test_no_word_list_repeats_a_word() -> None:
-    for section, words in sentences.word_lists().items():
-        assert len(words) == len(set(words)), section
-    assert {section for section in sentences.SECTION.values()} == set(sentences.word_lists())
-
-
 @pytest.mark.parametrize(
     ("inflect", "pairs"),
     [
