@@ -16,11 +16,9 @@ import numpy as np
 import pytest
 import shorten_encoder
 import soundfile
-from console import Answer
+from console import Las
 from tiers import rest_slow
 from tiny import LABELS, RATE, overrides, sound, steps, utterance, wav
-
-Las = Callable[..., Answer]
 
 
 def samples(seconds: float = 0.4, seed: int = 0) -> np.ndarray:

@@ -8,12 +8,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Answer
+from console import Las
 from interrupted_trainings import require_same
 from tiers import rest_slow
 from tiny import overrides, steps
@@ -27,7 +26,6 @@ from las.training import data_preparation
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 
-Las = Callable[..., Answer]
 CODES = [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)]
 ONE_SIGNAL = pytest.mark.parametrize(("number", "code"), rest_slow(CODES), ids=str)
 
@@ -96,8 +94,7 @@ def test_a_job_of_slurm_is_queued_again_before_the_first_step(
     monkeypatch.setenv("PATH", f"{corpus}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(data_preparation, "filter_training_utterances", lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
-    answer = las("train", *overrides(corpus))
-    assert answer.code == 75 and "SLURM queued job 7" in answer.err
+    las("train", *overrides(corpus)).fails(75, "SLURM queued job 7")
     assert asked.read_text() == "requeue 7\n"
 
 

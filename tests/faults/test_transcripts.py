@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiers import rest_slow
 from tiny_words import TRAIN, name, overrides, tree
 
@@ -14,8 +13,6 @@ from las.data import quality
 from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
-
-Las = Callable[..., Answer]
 
 FAULTS = {
     "": ("empty transcript", "is empty"),

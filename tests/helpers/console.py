@@ -1,5 +1,6 @@
 """Answers of the console command."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -18,3 +19,7 @@ class Answer(NamedTuple):
     def succeeds(self, words: str = "") -> None:
         """Require success, and an output that has all of some key words."""
         assert self.code == 0 and [word for word in words.split() if word not in self.out] == [], self
+
+
+Las = Callable[..., Answer]
+"""The fixture `las`, which runs a command in this process."""

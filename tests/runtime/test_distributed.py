@@ -222,11 +222,6 @@ def test_exchanges(tmp_path: Path) -> None:
     assert sorted(ending.codes) == [5, 6] and ending.said.count("SAID") == 1
 
 
-def test_one_process_exchanges_with_itself() -> None:
-    assert distributed.gather((1,)) == [(1,)] and distributed.total(2) == (2.0,)
-    assert distributed.rank() == 0 and distributed.world_size() == 1 and distributed.is_main()
-
-
 PATIENCE_S = 600.0
 """With a machine that is busy: three processes that import torch."""
 

@@ -1,6 +1,5 @@
 """A file appears whole or not at all; temporary folders go with their program, or with the next one's start."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -28,23 +27,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == "größer" and list(path.parent.iterdir()) == [path]
     atomic.write_json(path, {"phone": "ə"}, durable=True)
     assert path.read_text("utf-8") == '{\n "phone": "ə"\n}\n'
-
-
-@pytest.mark.parametrize("call", ["replace", "fsync"])
-def test_a_refused_write_leaves_the_old_file_and_nothing_else(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "latest"
-    atomic.write(path, "old")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, call, full)
-    with pytest.raises(OSError, match="No space left"):
-        atomic.write(path, "new", durable=True)
-    monkeypatch.undo()
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Answer, Las
 from tiers import rest_slow
 from tiny import overrides, wav
 
@@ -17,7 +17,6 @@ from las.runtime.errors import DataError, StorageError
 from las.storage import bounded, checkpoint
 from las.storage.checkpoint import FILES
 
-Las = Callable[..., Answer]
 DEEP = "[" * 3000
 DEEP_YAML = f"rows: {DEEP[:600]}{']' * 600}\n"
 RUN_FILES = ["result.json", "config.json", "symbols.json", "metrics.jsonl"]
@@ -142,8 +141,7 @@ def test_deep_manifests_and_readings_are_made_again(corpus: Path, las: Las) -> N
     assert {"index.json", "train.jsonl"} <= names and len(names) >= 5, names
     for path in written:
         path.write_text(DEEP + "\n")
-    answer = las(*prepare)
-    assert answer.code == 0, answer.err
+    las(*prepare).succeeds()
     for path, content in written.items():
         assert path.read_bytes().splitlines()[-1] == content.splitlines()[-1], path
 

@@ -1,21 +1,18 @@
 """One file for another machine: what it holds, that it opens anywhere, and what a damaged or hostile one gets."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
-from console import Answer
+from console import Las
 from tiny import wav
 
 import las as package
 from las.cli import export
 from las.runtime.errors import ConfigError, LasError, StorageError
 from las.storage import bundle, checkpoint
-
-Las = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +46,7 @@ def test_the_verb(trained: Path, tmp_path: Path, las: Las) -> None:
         (("decode", f"checkpoint={output}", "split=dev"), "has no corpus"),
         (("export", f"checkpoint={trained / 'run'}", f"output={tmp_path}"), "is a folder"),
     ):
-        answer = las(*command)
-        assert answer.code == 2 and says in answer.err
+        las(*command).fails(2, says)
 
 
 def test_scorers_that_are_files_stay_behind_and_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints of every release, and of commit 4f2ad9d, are opened, decode and are continued (`make_golden.py`)."""
 
-import functools
 import json
 import shutil
 from pathlib import Path
@@ -18,9 +17,7 @@ from las.decoding import transcriber
 from las.lm import loading
 from las.lm.perplexity import perplexity
 from las.nn.dropout import Dropout
-from las.nn.speller import Speller
 from las.reproduction import markdown, recipe, results, tables
-from las.runtime.errors import StorageError
 
 RELEASES = sorted(GOLDEN.iterdir())
 DROPOUT_OF_TORCH = {"0.1.0"}
@@ -79,20 +76,6 @@ def test_a_table_of_results_of_a_commit_has_the_same_rows() -> None:
     lines = markdown.table_lines(tables.headings(asked, table), tables.rows(asked, table))
     stored = path.with_suffix(".md").read_text("utf-8").splitlines()
     assert lines == [line for line in stored if line.startswith("|")]
-
-
-def test_a_renamed_parameter_would_be_found(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    init = Speller.__init__
-
-    @functools.wraps(init)
-    def renamed(self: Speller, *sizes: int, **options: Any) -> None:
-        init(self, *sizes, **options)
-        self.scores = self.output
-        del self.output
-
-    monkeypatch.setattr(Speller, "__init__", renamed)
-    with pytest.raises(StorageError, match=r"step-00000120: its parts do not fit together.*speller\.scores\.weight"):
-        transcriber.load(golden)
 
 
 def test_it_holds_no_path_of_the_machine_that_made_it(golden: Path) -> None:

@@ -1,14 +1,11 @@
 """Where decode leaves hypotheses: in the run folder, named by what was decoded, and never one in place of another."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Answer, Las
 from tiny import sound, wav
-
-Las = Callable[..., Answer]
 
 
 def written(answer: Answer) -> Path:
@@ -48,8 +45,7 @@ def test_one_checkpoint_of_a_run_apart_from_another(trained_copy: Path, trained:
         file = written(las("decode", f"checkpoint={step}", audio, "search=greedy"))
         assert file.parent == trained_copy / "decoded" / step.name
     assert len(steps) == 2
-    answer = las("decode", f"checkpoint={trained_copy}", "audio=[]")
-    assert answer.code == 2 and "audio=[]" in answer.err
+    las("decode", f"checkpoint={trained_copy}", "audio=[]").fails(2, "audio=[]")
 
 
 def test_a_bundle_has_them_beside_it(trained: Path, las: Las, tmp_path: Path) -> None:

@@ -102,14 +102,3 @@ def test_times_of_a_process_go_on_when_its_clock_is_set(tmp_path: Path, monkeypa
     run.record(event="train", step=2, loss=1.0)
     first, second = (event["time"] for event in run.metrics())
     assert 0 <= second - first < 60
-
-
-def test_runs_are_found_and_not_entered(tmp_path: Path) -> None:
-    names = ["a/timit/seed1", "a/timit/seed2", "b"]
-    for name in names:
-        write(tmp_path / name)
-        write(tmp_path / name / "checkpoints" / "step-1")
-    (tmp_path / ".hidden").mkdir()
-    write(tmp_path / ".hidden" / "c")
-    assert run_summary.find(tmp_path) == [tmp_path / name for name in names]
-    assert run_summary.find(tmp_path / "b") == [tmp_path / "b"]

@@ -170,12 +170,3 @@ def test_a_fifo_is_refused_unread(read: Callable[[Path], object], tmp_path: Path
     for name, kind in (("x.csv", "a FIFO"), ("endless.csv", "a device")):
         with pytest.raises(DataError, match=rf"{name}: .*{kind}, not a regular file"):
             read(tmp_path / name)
-
-
-def test_a_file_that_is_not_text_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "x.stm"
-    path.write_bytes(b"fine\ncaf\xe9\n")
-    with pytest.raises(DataError, match=r"x\.stm:2: not UTF-8"):
-        list(text_files.lines(path))
-    with pytest.raises(DataError, match=r"gone\.stm: cannot be read"):
-        list(text_files.lines(tmp_path / "gone.stm"))

@@ -1,14 +1,12 @@
 """Which training utterances are used."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import LABELS, overrides, utterance
 
-Las = Callable[..., Answer]
 STAGES = [
     *("model.listener.num_layers=2", "model.listener.time_reduction=[2,1]", "trainer.validate_every=2"),
     "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layers:1,time_reduction:[2]}}}]",

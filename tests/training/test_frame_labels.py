@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console import Answer
+from console import Las
 from tiny_frames import overrides
 
 from las.config.build import build, compose
@@ -16,8 +16,6 @@ from las.hmm.labels import FrameLabels, LabelKind
 from las.nn.acoustic_model import AcousticModel
 from las.training.tasks import frame_labels
 from las.training.tasks.frame_labels import TimedLabels
-
-Las = Callable[..., Answer]
 
 
 @pytest.fixture
@@ -50,8 +48,7 @@ def test_other_labels_stop_a_run_and_the_same_elsewhere_do_not(corpus: Path, sto
     answer = las("train", *overrides(corpus, chosen))
     assert answer.code == 5, answer.err
     assert "labels of frames:" in answer.err and "Restore what it" in answer.err
-    answer = las("train", *overrides(corpus, "labels=times"))
-    assert answer.code == 5 and "labels of frames:" in answer.err
+    las("train", *overrides(corpus, "labels=times")).fails(5, "labels of frames:")
 
 
 def test_utterances_without_labels_are_named_and_left_out(corpus: Path, stored: Path, las: Las) -> None:
@@ -81,11 +78,9 @@ def test_labels_that_are_none_are_named(corpus: Path, las: Las, change: str, cod
 
 def test_labels_of_other_audio_or_another_corpus_are_refused(corpus: Path, stored: Path, las: Las) -> None:
     relabelled(stored, "ftr0_sx1", lambda own: own[:-5])
-    answer = las("train", *overrides(corpus, f"labels={stored}"))
-    assert answer.code == 3 and "ftr0_sx1: " in answer.err and "at most 2" in answer.err, answer.err
+    las("train", *overrides(corpus, f"labels={stored}")).fails(3, "ftr0_sx1:  at most 2")
     before = FrameLabels(stored)
     kind = before.kind
     shutil.rmtree(stored)
     labels.write(stored, [("u1", np.zeros(9, np.int16))], kind)
-    answer = las("train", *overrides(corpus, f"labels={stored}", f"run_dir={corpus / 'other'}"))
-    assert answer.code == 3 and "none of ftr0_sx0" in answer.err, answer.err
+    las("train", *overrides(corpus, f"labels={stored}", f"run_dir={corpus / 'other'}")).fails(3, "none of ftr0_sx0")

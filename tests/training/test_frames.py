@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from console import Answer
+from console import Las
 from tiny import steps
 from tiny_frames import MODEL, SHORT, overrides
 
@@ -20,8 +19,6 @@ from las.runtime.errors import DataError
 from las.scoring import ctm
 from las.storage import checkpoint
 from las.training.tasks import frame_labels
-
-Las = Callable[..., Answer]
 
 
 def test_a_training_ends_with_scores_and_goes_on_to_the_bit(corpus: Path, las: Las) -> None:
@@ -56,8 +53,7 @@ def test_an_imported_alignment_that_states_the_known_times_trains_the_same_model
         for phone in timit.phone_times(each)
     ]
     (corpus / "known.ctm").write_text(ctm.text(marks))
-    answer = las("align", *given, f"import={corpus / 'known.ctm'}", f"labels={corpus / 'labels'}")
-    assert answer.code == 0, answer.err
+    las("align", *given, f"import={corpus / 'known.ctm'}", f"labels={corpus / 'labels'}").succeeds()
     models = []
     for name, labels in (("times", "times"), ("imported", str(corpus / "labels"))):
         trained = las("train", *overrides(corpus, f"run_dir={corpus / name}", f"labels={labels}"))
@@ -83,8 +79,7 @@ def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
     moved = str(int(ends[0][1]) + 160)
     ends[0][1], ends[1][0] = moved, moved
     path.write_text("".join(f"{' '.join(line)}\n" for line in ends))
-    answer = las("train", *overrides(corpus))
-    assert answer.code == 5 and "the training utterances" in answer.err, answer.err
+    las("train", *overrides(corpus)).fails(5, "the training utterances")
 
 
 @pytest.mark.parametrize(
@@ -101,8 +96,7 @@ def test_other_times_stop_a_training(corpus: Path, las: Las) -> None:
 )
 def test_what_does_not_fit_is_named(corpus: Path, las: Las, change: list[str], message: str) -> None:
     command = [*overrides(corpus)[:5], *SHORT] if "model=las_small" in change else overrides(corpus)
-    answer = las("train", *command, *change)
-    assert answer.code == 2 and message in answer.err, answer.err
+    las("train", *command, *change).fails(2, message)
 
 
 def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
@@ -116,11 +110,7 @@ def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
 
 
 def test_recordings_are_refused_in_words(corpus: Path, las: Las) -> None:
-    assert las("train", *overrides(corpus, "trainer.max_steps=2")).code == 0
-    wav = next(corpus.rglob("*.WAV"))
-    answer = las(
-        "decode", f"checkpoint={corpus / 'run'}", f"audio={wav}", "search=phone_bigram", f"output={corpus / 'x'}"
-    )
-    assert answer.code == 2 and "has no attention" in answer.err, answer.err
-    answer = las("decode", f"checkpoint={corpus / 'run'}", "split=test", "search=greedy", f"data_dir={corpus / 'data'}")
-    assert answer.code == 2 and "choose search=phone_bigram" in answer.err
+    las("train", *overrides(corpus, "trainer.max_steps=2")).succeeds()
+    decode, audio = ("decode", f"checkpoint={corpus / 'run'}"), f"audio={next(corpus.rglob('*.WAV'))}"
+    las(*decode, audio, "search=phone_bigram", f"output={corpus / 'x'}").fails(2, "has no attention")
+    las(*decode, "split=test", "search=greedy", f"data_dir={corpus / 'data'}").fails(2, "search=phone_bigram")

@@ -2,19 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from interrupted_trainings import require_same
 from tiers import rest_slow
 from tiny import overrides, steps, tree
 
 from las.cli import train
 from las.storage import checkpoint, run_directory
-
-Las = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
@@ -101,27 +98,25 @@ def test_another_version_is_refused_before_anything_is_moved(
     origin = run_directory.origin
     monkeypatch.setattr(run_directory, "origin", lambda vocabulary: origin(vocabulary) | {"code": "another"})
     before = (trained_copy / "result.json").read_bytes()
-    answer = las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6"))
-    assert answer.code == 5 and "allow_drift=[code]" in answer.err
+    las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6")).fails(5, "allow_drift=[code]")
     assert (trained_copy / "result.json").read_bytes() == before
 
 
 def test_a_run_that_lost_patience_needs_more_of_it(trained: Path, trained_copy: Path, las: Las) -> None:
     path = trained_copy / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": 2}))
-    answer = las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6"))
-    assert answer.code == 5 and "2 by trainer.patience=8:" in answer.err
+    las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6")).fails(
+        5, "2 by trainer.patience=8:"
+    )
     path.write_text(json.dumps(json.loads(path.read_text()) | {"broken": "it diverged"}))
-    answer = las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6"))
-    assert answer.code == 5 and "as broken at" in answer.err
+    las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6")).fails(5, "as broken at")
 
 
 def test_a_stopped_run_may_be_given_more_steps(longer: Path, trained: Path, trained_copy: Path, las: Las) -> None:
     """Without a result it was stopped, here after its first checkpoint; the change is recorded all the same."""
     (trained_copy / "result.json").unlink()
     shutil.rmtree(trained_copy / "checkpoints" / "step-00000004")
-    answer = las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6"))
-    assert answer.code == 0 and "resuming at step" in answer.out
+    las("train", *overrides(trained, f"run_dir={trained_copy}", "trainer.max_steps=6")).succeeds("resuming at step")
     changes = json.loads((trained_copy / "extensions.json").read_text())["changes"]
     assert changes == [{"steps": None, "trainer": {"max_steps": [4, 6]}}]
     assert not (trained_copy / "finished").exists()

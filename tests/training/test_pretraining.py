@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Answer
+from console import Las
 from interrupted_trainings import require_same
 from tiny import overrides, steps, tree
 
@@ -148,7 +148,7 @@ def test_the_schedule_goes_on_and_the_optimiser_does_not(whole: Path) -> None:
 
 
 def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(
-    whole: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+    whole: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 ) -> None:
     real = checkpoint.save
 
@@ -166,18 +166,18 @@ def test_a_disk_that_refuses_the_end_of_a_stage_ends_the_training(
     require_same(whole / "full", whole / "run", step=10)
 
 
-def test_a_mistake_in_a_stage_is_found_before_anything_is_written(whole: Path, las: Callable[..., Answer]) -> None:
+def test_a_mistake_in_a_stage_is_found_before_anything_is_written(whole: Path, las: Las) -> None:
     place = f"run_dir={whole / 'wrong'}"
-    answer = las(
-        "train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layer:1}}}]", place)
+    las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,model:{listener:{num_layer:1}}}]", place)).fails(
+        2, "model.listener.num_layer: Listener has"
     )
-    assert answer.code == 2 and "model.listener.num_layer: Listener has" in answer.err
-    answer = las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,longest_tokens:1}]", place))
-    assert answer.code == 3 and "stages[0].longest_tokens=1: every utterance" in answer.err
+    las("train", *overrides(whole, "pretraining.stages=[{sub_epochs:1,longest_tokens:1}]", place)).fails(
+        3, "stages[0].longest_tokens=1: every utterance"
+    )
     assert not (whole / "wrong/metrics.jsonl").exists()
 
 
-def test_a_training_that_ends_in_a_stage_says_so(whole: Path, las: Callable[..., Answer]) -> None:
+def test_a_training_that_ends_in_a_stage_says_so(whole: Path, las: Las) -> None:
     """At its very end, too, and when only the result is missing."""
     more = overrides(whole, *GROWS, "trainer.max_steps=4", f"run_dir={whole / 'short'}")
     for resumed in (False, True):

@@ -58,15 +58,6 @@ def test_new_layers_go_where_the_config_says(place: str, came_from: list[int | N
     assert all(map(torch.equal, small.state_dict().values(), before.values()))
 
 
-def test_the_only_layer_stays_the_first_one() -> None:
-    small, large = layered(1), layered(3)
-    drawn = copy.deepcopy(large.state_dict())
-    pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
-    after = large.state_dict()
-    assert same(of_layer(after, 0), of_layer(small.state_dict(), 0))
-    assert same(of_layer(after, 1) + of_layer(after, 2), of_layer(drawn, 1) + of_layer(drawn, 2))
-
-
 GROWN = {
     "pyramid, location": [],
     "additive, CTC": ["attention@model.speller.attention=additive", "loss=joint_ctc"],
@@ -112,18 +103,6 @@ def test_what_was_there_is_in_the_grown_tensors_and_the_rest_is_as_drawn(cell: s
         assert torch.equal(new[~kept], old.flatten())
         if name.startswith("listener.layers.") and name.endswith(("bias", "gain")):
             assert not kept.view(-1, 7)[:, :4].any() and kept.view(-1, 7)[:, 4:].all()
-
-
-def test_a_head_that_only_one_of_them_has() -> None:
-    with_ctc, without = (layered(2, *more) for more in (["loss=joint_ctc"], []))
-    drawn = copy.deepcopy(with_ctc.state_dict())
-    assert str(pretraining.transfer_parameters(with_ctc.state_dict(), without, 4, "on_top")).endswith(
-        "; left behind: ctc.output"
-    )
-    assert str(pretraining.transfer_parameters(without.state_dict(), with_ctc, 4, "on_top")).endswith(
-        "; new: ctc.output"
-    )
-    assert torch.equal(with_ctc.ctc.output.weight, drawn["ctc.output.weight"])
 
 
 def test_what_changed_in_another_way_begins_anew() -> None:

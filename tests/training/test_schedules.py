@@ -10,7 +10,6 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiers import rest_slow
 
 from las.config.build import build, compose, config_directory
 from las.runtime.errors import ConfigError, NumericalError
@@ -226,23 +225,13 @@ def test_a_section_that_is_no_rate_is_named() -> None:
         remark(wrong, 10)
 
 
-@pytest.mark.parametrize(
-    ("model", "rate", "schedule"),
-    rest_slow(
-        [
-            ("las_small", 0.004, "las.ExponentialSchedule"),
-            ("las_timit", 0.001, "las.ExponentialSchedule"),
-            ("las_switchboard_8", 0.001, "las.NewbobMultiEpochSchedule"),
-            ("park2019_las_6_1280", 0.001, "las.ExponentialSchedule"),
-        ],
-        keep=1,
-    ),
-)
-def test_a_card_brings_its_rate_and_schedule(model: str, rate: float, schedule: str) -> None:
-    composed = compose("train", [f"model={model}"])
-    assert (composed["optim"]["lr"], composed["schedule"]["_target_"]) == (rate, schedule)
-    chosen = compose("train", [f"model={model}", "optim.lr=0.3", "schedule=constant"])
-    assert (chosen["optim"]["lr"], chosen["schedule"]["_target_"]) == (0.3, "las.Schedule")
+def test_the_option_of_a_model_brings_its_rate_and_schedule() -> None:
+    for chosen, rate, schedule in (
+        ([], 0.001, "las.NewbobMultiEpochSchedule"),
+        (["optim.lr=0.3", "schedule=constant"], 0.3, "las.Schedule"),
+    ):
+        composed = compose("train", ["model=las_switchboard_8", *chosen])
+        assert (composed["optim"]["lr"], composed["schedule"]["_target_"]) == (rate, schedule)
 
 
 def test_the_rates_of_a_sweep_grow_by_one_ratio() -> None:

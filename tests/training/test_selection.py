@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import overrides
 
 from las.cli import train
@@ -16,7 +16,6 @@ from las.training.chance import ChanceLevel
 from las.training.checkpointing import DevResult, Selection, TrainingState, convergence
 from las.training.tasks.base import Validation, Validator
 
-Las = Callable[..., Answer]
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
 """Two validations of a stored run: every hypothesis alike, and a model that has learned much."""
 
@@ -102,8 +101,7 @@ def test_the_end_of_a_training_is_the_verdict_of_its_rules(
 
 def test_a_dev_loss_that_is_not_finite_is_broken(corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las) -> None:
     scripted(monkeypatch, (0.5, math.nan))
-    answer = las("train", *overrides(corpus))
-    assert answer.code == 4 and "2 is nan" in answer.err
+    las("train", *overrides(corpus)).fails(4, "2 is nan")
     result = json.loads((corpus / "run/result.json").read_text())
     assert "has diverged" in result["broken"] and result["chance_level"]["error"] == 0.67
 

@@ -2,14 +2,13 @@
 
 import inspect
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import smallest
 import torch
-from console import Answer
+from console import Las
 from tiny import overrides, sound
 
 from las.cli import train
@@ -18,7 +17,6 @@ from las.config.build import compose
 from las.decoding import transcriber
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 CLASSES = [name for name, _ in inspect.getmembers(smallest, inspect.isclass) if name.startswith("Smallest")]
 BEAM = {"_target_": "las.BeamSearch", "size": 3}
 
@@ -96,8 +94,7 @@ def run_through(root: Path, las: Las, parts: dict[str, Any]) -> dict[str, Any]:
     given = overrides(root, "trainer.max_steps=2", "trainer.validate_every=1")
     train.train_config(changed(compose("train", given), {"search": BEAM} | parts))
     run, places = root / "run", [f"data_dir={root / 'data'}", f"output={root / 'decoded.jsonl'}"]
-    answer = las("decode", f"checkpoint={run}", "split=dev", *places)
-    assert answer.code == 0, answer.err
+    las("decode", f"checkpoint={run}", "split=dev", *places).succeeds()
     decoded = [json.loads(line)["text"] for line in (root / "decoded.jsonl").read_text().splitlines()]
     trained = [json.loads(line)["text"] for line in (run / "hypotheses.dev.jsonl").read_text().splitlines()]
     assert decoded == trained
@@ -116,8 +113,7 @@ def test_all_of_them_together(named: None, corpus: Path, las: Las, monkeypatch: 
     everything = {path: section for name in WITH_SPELLER for path, section in PARTS[name].items()}
     validation = run_through(corpus, las, everything)
     assert validation["alignment"] is not None
-    answer = las("transcribe", f"checkpoint={corpus / 'run'}", "input=recordings/dev/dev2.wav")
-    assert answer.code == 0, answer.err
+    las("transcribe", f"checkpoint={corpus / 'run'}", "input=recordings/dev/dev2.wav").succeeds()
     loaded = transcriber.load(corpus / "run")
     assert repr(loaded.search).endswith("mine=0.5, rule)") and type(loaded.tokens).__name__ == "SmallestTokenizer"
     assert "mine" in loaded.search(*loaded.model.search_inputs(*speech()))[0][0].scores
@@ -144,8 +140,9 @@ def speech() -> Any:
 def test_a_model_without_attention_and_a_search(named: None, corpus: Path, las: Las) -> None:
     validation = run_through(corpus, las, PARTS["model"] | PARTS["search"] | PARTS["loss"])
     assert validation["alignment"] is None
-    answer = las("transcribe", f"checkpoint={corpus / 'run'}", f"input={corpus}/recordings/dev/dev2.wav")
-    assert answer.code == 2 and "SmallestModel has no" in answer.err
+    las("transcribe", f"checkpoint={corpus / 'run'}", f"input={corpus}/recordings/dev/dev2.wav").fails(
+        2, "SmallestModel has no"
+    )
 
 
 @pytest.mark.slow

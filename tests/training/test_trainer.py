@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from interrupted_trainings import require_same, stopped_after
 from tiers import rest_slow
 from tiny import damage, overrides, steps, tree
@@ -35,9 +35,7 @@ def test_the_pointer_to_the_best_is_mended_on_resume(corpus: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("how", rest_slow(["flip", "cut", "missing"], keep=1))
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
-    how: str, whole: Path, las: Callable[..., Answer]
-) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(how: str, whole: Path, las: Las) -> None:
     run = shutil.copytree(whole / "run", whole / how)
     (run / "result.json").unlink()
     damage(run / "checkpoints/step-00000004/model.safetensors", how)
@@ -50,7 +48,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
     require_same(run, whole / "run")
 
 
-def test_when_all_checkpoints_are_damaged_nothing_is_thrown_away(whole: Path, las: Callable[..., Answer]) -> None:
+def test_when_all_checkpoints_are_damaged_nothing_is_thrown_away(whole: Path, las: Las) -> None:
     run = shutil.copytree(whole / "run", whole / "all")
     (run / "result.json").unlink()
     for directory in (run / "checkpoints").glob("step-*"):
@@ -87,7 +85,7 @@ LONG = ["trainer.max_steps=40", "trainer.validate_every=5", "trainer.patience=40
 
 
 def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Callable[..., Answer]
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las
 ) -> None:
     poisoned(monkeypatch, float("inf"), lambda step: step > 6)
     answer = las("train", *overrides(corpus, *LONG))
@@ -101,7 +99,7 @@ def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
     assert again.code == 0 and "is finished: broken" in again.out
 
 
-def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Las) -> None:
     more = ["trainer.broken_after_epochs=1", "optim.lr=1e-12", "trainer.max_steps=20", "trainer.patience=20"]
     answer = las("train", *overrides(corpus, *more))
     assert answer.code == 4
@@ -151,7 +149,7 @@ def test_sub_epochs_are_parts_of_an_epoch(how: list[str], corpus: Path) -> None:
     assert [line["step"] for line in lines if line["event"] == "validation"] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_time_left_knows_the_last_sub_epoch(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_the_time_left_knows_the_last_sub_epoch(corpus: Path, las: Las) -> None:
     parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "+trainer.max_sub_epochs=6"]
     answer = las("train", *overrides(corpus, *parts, "trainer.batch_size=4", "trainer.max_steps=100000"))
     assert answer.code == 0, answer.err
@@ -159,6 +157,5 @@ def test_the_time_left_knows_the_last_sub_epoch(corpus: Path, las: Callable[...,
     assert len(lines) == 6 and "at most 0:00" in lines[-1] and not any(":00:" in line for line in lines)
 
 
-def test_one_way_to_cut_an_epoch_is_asked_for(corpus: Path, las: Callable[..., Answer]) -> None:
-    answer = las("train", *overrides(corpus, "trainer.sub_epochs=2"))
-    assert answer.code == 2 and "trainer.validate_every (steps) or" in answer.err
+def test_one_way_to_cut_an_epoch_is_asked_for(corpus: Path, las: Las) -> None:
+    las("train", *overrides(corpus, "trainer.sub_epochs=2")).fails(2, "trainer.validate_every (steps) or")
