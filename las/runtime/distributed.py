@@ -72,12 +72,6 @@ class Peers:
         if error is not None:
             self._write(ended=str(error) or type(error).__name__, code=getattr(error, "exit_code", 1))
 
-    def is_first_to_report(self, text: str) -> bool:
-        """Return whether no other process has reported this text: what all processes find, one of them prints."""
-        main = json.loads(self.store.get(_key(0)))["pid"]  # torchrun keeps the store when it starts processes again
-        key = f"said/{main}/{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
-        return self.store.compare_set(key, "", str(self.rank)) == str(self.rank).encode()
-
     def require_alive(self, timeout_s: float) -> None:
         """Raise PeerLost naming the processes that have ended, or whose heartbeat has not changed for `timeout_s`.
 
@@ -194,7 +188,9 @@ def _once(error: BaseException, peers: Peers) -> BaseException:
     """The error itself, or ReportedElsewhere if another process has reported the same."""
     if not isinstance(error, LasError):
         return error
-    first = peers.is_first_to_report(str(error))
+    main = json.loads(peers.store.get(_key(0)))["pid"]  # torchrun keeps the store when it starts processes again
+    key = f"said/{main}/{hashlib.sha256(str(error).encode('utf-8', 'surrogatepass')).hexdigest()}"
+    first = peers.store.compare_set(key, "", str(peers.rank)) == str(peers.rank).encode()
     if isinstance(error, PeerLost):
         if first:
             print(f"las: {error}", file=sys.stderr)

@@ -251,8 +251,12 @@ class Nadam(torch.optim.Optimizer):
             for group in self.param_groups:
                 beta1, beta2 = group["betas"]
                 parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-                for fused in _fused_updates(parameters):
-                    self._update(fused, group["lr"], beta1, beta2, group["eps"])
+                # Together on a GPU, where launching a kernel costs more than it computes; one by one on a CPU, so that
+                # each stays in the cache: half the time for a model of a million parameters.
+                on_gpu = [parameter for parameter in parameters if parameter.is_cuda]
+                one_by_one = [[parameter] for parameter in parameters if not parameter.is_cuda]
+                for together in [on_gpu, *one_by_one] if on_gpu else one_by_one:
+                    self._update(together, group["lr"], beta1, beta2, group["eps"])
         return loss
 
     def _update(self, parameters: list[Tensor], lr: float, beta1: float, beta2: float, eps: float) -> None:
@@ -281,17 +285,6 @@ class Nadam(torch.optim.Optimizer):
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = torch.zeros_like(parameter)
         return state
-
-
-def _fused_updates(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """Lists of parameters that are updated together.
-
-    All parameters on a GPU, where launching a kernel costs more than it computes. On a CPU each alone, so that it stays
-    in the cache: half the time for a model of a million parameters.
-    """
-    on_gpu = [parameter for parameter in parameters if parameter.is_cuda]
-    one_by_one = [[parameter] for parameter in parameters if not parameter.is_cuda]
-    return [on_gpu, *one_by_one] if on_gpu else one_by_one
 
 
 def check_settings(section: dict[str, Any]) -> None:

@@ -249,11 +249,6 @@ class ExponentialSchedule(Schedule):
         return super().factor(step) * self.final**progress
 
 
-def suitable_rate(tuned: int | float, tuned_parameters: int | float, parameters: int) -> float:
-    """Scale a rate that was tuned for another model to one of so many parameters."""
-    return tuned * min(1.0, math.sqrt(tuned_parameters / parameters))
-
-
 def rounded_down(rate: float) -> float:
     """Round a rate down to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(rate))
@@ -271,7 +266,7 @@ def remark(config: Config, parameters: int) -> str:
         check_value(f"learning_rate.{key}", section[key], float)
         if section[key] <= 0:
             raise ConfigError(f"learning_rate.{key}={section[key]} must be above 0")
-    suitable, rate = suitable_rate(section["value"], section["parameters"], parameters), optimiser.get("lr")
+    suitable, rate = section["value"] * min(1.0, math.sqrt(section["parameters"] / parameters)), optimiser.get("lr")
     is_near = isinstance(rate, (int, float)) and TOO_LOW * suitable <= rate <= TOO_HIGH * suitable * (1 + 1e-9)
     if optimiser["_target_"] not in ("torch.optim.Adam", "torch.optim.AdamW") or is_near:
         return ""
