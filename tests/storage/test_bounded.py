@@ -11,9 +11,7 @@ from tiers import rest_slow
 from tiny import overrides, wav
 
 from las.config import build
-from las.data.tokenizers import Characters
-from las.lm import arpa, loading
-from las.runtime.errors import DataError, StorageError
+from las.runtime.errors import StorageError
 from las.storage import bounded, checkpoint
 from las.storage.checkpoint import FILES
 
@@ -95,20 +93,10 @@ def test_the_files_of_a_run_are_regular_and_shallow(
     in_words(las("train", *overrides(trained), f"run_dir={trained_copy}"), 5, name, says, "damaged")
 
 
-def test_other_files_from_outside_are_regular(tmp_path: Path, las: Las) -> None:
+def test_a_bundle_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     sparse(tmp_path / "model.las")
     with pytest.raises(StorageError, match=r"model\.las: .*64,424,509,440 bytes"):
         checkpoint.find(tmp_path / "model.las")
-    (tmp_path / "hypotheses.dev.jsonl").symlink_to("/dev/zero")
-    (tmp_path / "x.jsonl").write_text('{"id": "a", "text": "b"}\n')
-    answer = las("score", f"reference={tmp_path}/x.jsonl", f"hypothesis={tmp_path}")
-    in_words(answer, 3, "hypotheses.dev.jsonl", "a device")
-    (tmp_path / "endless.arpa").symlink_to("/dev/zero")
-    os.mkfifo(tmp_path / "fifo.arpa")
-    for name, kind in (("endless.arpa", "a device"), ("fifo.arpa", "a FIFO")):
-        for read in (lambda path: loading.load(path, Characters("AB")), arpa.read):
-            with pytest.raises(DataError, match=f"{name}: .*{kind}"):
-                read(tmp_path / name)
 
 
 def test_depth_has_a_bound_below_that_of_python() -> None:

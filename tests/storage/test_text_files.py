@@ -162,7 +162,7 @@ def test_the_mark_of_utf_8_is_no_letter_of_an_option(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    "read", [text_files.read, textgrid.read, Glm.read, stm.read, isip_transcripts.read, read_source]
+    "read", [text_files.read, textgrid.read, Glm.read, stm.read, isip_transcripts.read, read_source, arpa.read]
 )
 def test_a_fifo_is_refused_unread(read: Callable[[Path], object], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.csv")

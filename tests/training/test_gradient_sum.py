@@ -76,13 +76,3 @@ def overlaps() -> int:
 def test_two_processes_have_the_gradient_of_one(body: Body, tmp_path: Path) -> None:
     ending = together(tmp_path, 2, body)
     assert ending.codes == [0, 0], ending.said
-
-
-def test_one_process_alone_sums_nothing() -> None:
-    layers = model()
-    sums = GradientSum(layers.parameters())
-    sums.begin()
-    with sums.overlapped():
-        loss(layers, SHARES[0][0]).backward()
-    sums.finish()
-    assert layers[3].weight.grad is None and not sums.buckets
