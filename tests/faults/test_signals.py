@@ -43,7 +43,7 @@ def stopped(las: Las, owner: Any, name: str, at: int, how: tuple[signal.Signals,
         patched.setattr(owner, name, called)
         answer = las(*command)
     assert answer.code == code, answer
-    assert answer.err.startswith(f"las {command[0]}: stopped") and main.VERBS[command[0]].again in answer.err
+    assert answer.err.lstrip().startswith(f"las {command[0]}: stopped") and main.VERBS[command[0]].again in answer.err
     assert number == signal.SIGINT or number.name in answer.err
 
 
