@@ -48,9 +48,9 @@ def test_losses_travel_beside_the_pairs_that_checkpoints_always_had() -> None:
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *results: tuple[float, float]) -> None:
     """From now on validations have these errors and losses, and the chance level is 67 %."""
-    answers = iter(results)
     flat = Alignment(1.0, 0.0, 1.0, 0.0)
-    monkeypatch.setattr(Validator, "__call__", lambda self, stop: Validation(*next(answers)[::-1], 0.9, flat))
+    answers = iter([Validation(loss, error, 0.9, flat, loss) for error, loss in results])
+    monkeypatch.setattr(Validator, "__call__", lambda self, stop: next(answers))
     monkeypatch.setattr(chance, "chance_level", lambda *given: ChanceLevel(0.33, 0.67, ""))
 
 
