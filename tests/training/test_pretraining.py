@@ -105,26 +105,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_log_names_every_stage(whole: Path) -> None:
-    log = (whole / "run/log.txt").read_text()
-    lines = [line for line in log.splitlines() if line.startswith(("stage", "baseline:"))]
-    assert [line.split(":")[0] for line in lines] == [
-        "stage 1 of 3, to the end of sub-epoch 2",
-        "baseline",
-        "stage 2 of 3, to the end of sub-epoch 3",
-        "baseline",
-        "stage 2 of 3 takes over from stage 1",
-        "stage 3 of 3",
-        "baseline",
-        "stage 3 of 3 takes over from stage 2",
-    ]
-    assert "model.listener.num_layers: 3 ->" in lines[0] and "at most 4" in lines[0]
-    assert "6 training utterances" in lines[1] and "8 training utterances" in lines[3]
-    assert "2 of them" in lines[3] and "an update" not in lines[6]
-    assert lines[4].endswith("into larger ones; new: listener.layers.1; left behind: ctc.output")
-    assert lines[5] == "stage 3 of 3: the whole training" and lines[7].endswith("tensors; new: listener.layers.1")
-
-
 def test_checkpoints_are_of_their_stage_and_the_best_of_the_last_one(whole: Path) -> None:
     found = {step: checkpoint.load(checkpoint.directory(whole / "run/checkpoints", step)) for step in (2, 4, 6, 8, 10)}
     assert [each.state["stage"] for each in found.values()] == [1, 1, 2, 3, 3]
