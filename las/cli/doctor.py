@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las.config import trust
+from las.config import targets
 from las.config.build import Config, build, check_value, compose
 from las.nn.kernels.cpp import build as cpp_build
 from las.runtime import machine, progress, torchaudio_compat
@@ -170,7 +170,7 @@ def extras() -> Check:
 
 def own_packages() -> Check:
     """Packages that offer classes for configs (entry points `las.plugins`), and those that are trusted."""
-    available, trusted = trust.available(), trust.names()
+    available, trusted = targets.installed(), targets.trusted()
     offered = f"available: {', '.join(available)}" if available else "no package offers classes for configs"
     advice = f"to use their classes: --trust {','.join(available)}" if set(available) - set(trusted) else ""
     return Check("own packages", OK, f"{offered}{f'; trusted: {chr(44).join(trusted)}' if trusted else ''}", advice)

@@ -19,7 +19,7 @@ from las.config import folders as config_folders
 from las.config import overrides as config_overrides
 from las.config import tracebacks
 from las.config.build import config_directory
-from las.config.trust import trust
+from las.config.targets import trust
 from las.runtime import progress, signals
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError, suggest
 

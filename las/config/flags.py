@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from las.config import build, folders, groups
 from las.config.overrides import keys, value_of
-from las.config.trust import split
+from las.config.targets import package_names
 from las.runtime.errors import ConfigError, MissingValueError, suggest
 
 INFOS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -104,7 +104,7 @@ def parse(arguments: Sequence[str]) -> Flags:
     for flag, value in (("--resolve", flags.resolve), ("--package", flags.package)):
         if value and flags.cfg is None:
             raise ConfigError(f"{flag} belongs to --cfg: --cfg job {flag}{' optim' if flag == '--package' else ''}")
-    flags.trust = split(flags.trust, "--trust")
+    flags.trust = package_names(flags.trust, "--trust")
     of_path = [each for each in flags.overrides if each.lstrip("+").partition("=")[0] == SEARCH_PATH]
     flags.config_dir += [folder for override in of_path for folder in _searched(override)]
     flags.overrides = [each for each in flags.overrides if each not in of_path]

@@ -152,7 +152,7 @@ TOOLS = {
     "compare": "las.scoring.significance",
     "train": "las.cli.train",
     "compose": "las.config.build",
-    "trust": "las.config.trust",
+    "trust": "las.config.targets",
 }
 """Functions and classes for a researcher's own code, with their modules."""
 

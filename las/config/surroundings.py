@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from las.config import folders, trust
+from las.config import folders, targets
 
 
 class Surroundings(NamedTuple):
@@ -21,10 +21,10 @@ class Surroundings(NamedTuple):
     @classmethod
     def here(cls) -> "Surroundings":
         """Surroundings of this process."""
-        return cls(Path.cwd(), folders.own(), tuple(trust.names()))
+        return cls(Path.cwd(), folders.own(), tuple(targets.trusted()))
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Work in them within the block."""
-        with contextlib.chdir(self.directory), folders.used(self.folders), trust.trust(*self.trusted):
+        with contextlib.chdir(self.directory), folders.used(self.folders), targets.trust(*self.trusted):
             yield

@@ -1,18 +1,32 @@
-"""Classes that a `_target_` names, by an allow-list: nothing else is imported, and no class of another kind is made."""
+"""Classes that a `_target_` names, by an allow-list: nothing else is imported, and no class of another kind is made.
+
+Packages of one's own code join the list by `--trust mypkg` on every verb, LAS_TRUST or `las.trust`. Only the person who
+types the command or writes the program trusts a package. No checkpoint, bundle, run folder or folder of configs can:
+loading one that names a class of another package says what to type. The names are kept in the environment, so that
+every process that this one starts, of a sweep or a launcher, trusts the same packages.
+"""
 
 import collections.abc
 import importlib
+import importlib.metadata
 import inspect
+import os
 import sys
 import types
 import typing
+from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Any
 
-from las.config import public, trust
+from las.config import public
 from las.runtime.errors import ConfigError, suggest
 
 TORCH = ("torch.optim", "torch.nn")
 """Namespaces of torch whose optimisers and modules a config may name."""
+TRUST_VARIABLE = "LAS_TRUST"
+"""Environment variable with the names of trusted packages, separated by commas."""
+PLUGINS = "las.plugins"
+"""Group of entry points by which an installed package says that it has classes for las; it grants nothing."""
 
 
 def resolve(target: str) -> type:
@@ -20,7 +34,7 @@ def resolve(target: str) -> type:
 
     Allowed are the classes of `las.config.public.COMPONENTS` (`las.Listener`), classes that the modules of
     `PACKAGES` define (`las.nn.cells.mine.MyLSTMCell`), optimisers of `torch.optim`, modules of `torch.nn`, and classes
-    of trusted packages (`las.config.trust`). Raises ConfigError for everything else, without importing it.
+    of trusted packages (`trust`). Raises ConfigError for everything else, without importing it.
     """
     module_name, _, class_name = target.rpartition(".")
     if module_name == "las":
@@ -29,7 +43,7 @@ def resolve(target: str) -> type:
                 f"_target_: {target} is not allowed: las has no such component.{suggest(class_name, public.COMPONENTS)}"
             )
         return _component(class_name)
-    if any(module_name.startswith(package + ".") for package in public.PACKAGES) or trust.trusts(module_name):
+    if any(module_name.startswith(package + ".") for package in public.PACKAGES) or is_trusted(module_name):
         return _own_class(target, module_name, class_name)
     if module_name in TORCH:
         return _torch_class(target, module_name, class_name)
@@ -41,7 +55,7 @@ def resolve(target: str) -> type:
     if package.isidentifier() and package not in sys.stdlib_module_names | {"las", "torch", "hydra"}:
         message += (
             f" If you trust the code of {package}: add --trust {package} to the command, set "
-            f'{trust.VARIABLE}={package}, or call las.trust("{package}")'
+            f'{TRUST_VARIABLE}={package}, or call las.trust("{package}")'
         )
     raise ConfigError(message)
 
@@ -131,7 +145,7 @@ def _own_class(target: str, module_name: str, class_name: str) -> type:
     own = {
         name: value
         for name, value in classes.items()
-        if value.__module__ == module_name or trust.trusts(value.__module__)
+        if value.__module__ == module_name or is_trusted(value.__module__)
     }
     if class_name not in own and has_moved:
         return _component(class_name)
@@ -150,3 +164,79 @@ def _torch_class(target: str, module_name: str, class_name: str) -> type:
     if not issubclass(torch_class, bases):
         raise ConfigError(f"_target_: {target} is neither an optimiser nor a module")
     return torch_class
+
+
+class trust:
+    """Trust packages of one's own code, so that a config may name their classes: a call, or a context manager.
+
+    >>> import las
+    >>> with las.trust("mypkg"):
+    ...     config = las.compose("train", ["++model.listener.cell._target_=mypkg.cells.MyCell"])
+
+    Without `with` they are trusted until the process ends. Raises ConfigError for what is not the name of a package,
+    and for parts of Python and las.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        self._before = os.environ.get(TRUST_VARIABLE)
+        added = package_names(packages, "trust")
+        if added:
+            os.environ[TRUST_VARIABLE] = ",".join(dict.fromkeys([*trusted(), *added]))
+
+    def __enter__(self) -> "trust":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._before is None:
+            os.environ.pop(TRUST_VARIABLE, None)
+        else:
+            os.environ[TRUST_VARIABLE] = self._before
+
+
+def trusted() -> list[str]:
+    """The trusted packages. Raises ConfigError for a wrong value of LAS_TRUST."""
+    return package_names([os.environ.get(TRUST_VARIABLE, "")], TRUST_VARIABLE)
+
+
+def package_names(texts: Sequence[str], where: str) -> list[str]:
+    """The names in texts, separated by commas. Raises ConfigError for what cannot be a package of one's own code."""
+    found = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    for name in found:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigError(f"{where}: {name!r} is not the name of a package, for example mypkg")
+        if name.partition(".")[0] in sys.stdlib_module_names | {"las"}:
+            raise ConfigError(f"{where}: {name} is a part of Python or las, not a package of one's own code")
+    return found
+
+
+def is_trusted(module: str) -> bool:
+    """Return whether a module belongs to a trusted package."""
+    return any(module == name or module.startswith(f"{name}.") for name in trusted())
+
+
+def trusted_in(config: Any) -> dict[str, str | None]:
+    """Trusted packages whose classes a config names, with their versions; None for a version that is not known."""
+    packages = {target.partition(".")[0] for target in _targets(config) if is_trusted(target.rpartition(".")[0])}
+    if not packages:
+        return {}
+    distributions = importlib.metadata.packages_distributions()
+    return {
+        package: next((importlib.metadata.version(name) for name in distributions.get(package, ())), None)
+        for package in sorted(packages)
+    }
+
+
+def installed() -> list[str]:
+    """Names of the installed packages that say they have classes for las, by their entry points; none is imported."""
+    return sorted({point.value.partition(":")[0] for point in importlib.metadata.entry_points(group=PLUGINS)})
+
+
+def _targets(config: Any) -> Iterator[str]:
+    if isinstance(config, dict):
+        if isinstance(target := config.get("_target_"), str):
+            yield target
+        config = list(config.values())
+    for inner in config if isinstance(config, list) else ():
+        yield from _targets(inner)

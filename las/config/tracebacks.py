@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from las.config import trust
+from las.config import targets
 
 VARIABLE = "LAS_TRACEBACK"
 NOT_OWN = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
@@ -33,6 +33,6 @@ def formatted(error: BaseException) -> str:
 
 def _is_own(frame: FrameType) -> bool:
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
-    if module != "las" and not module.startswith("las.") and trust.trusts(module):
+    if module != "las" and not module.startswith("las.") and targets.is_trusted(module):
         return True
     return module != "__main__" and not file.startswith(("<", *NOT_OWN)) and not INSTALLED & set(Path(file).parts)

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from las.config import trust
+from las.config import targets
 from las.config.build import Config, differences, shown
 from las.config.public import with_former_names, with_public_names
 from las.runtime import distributed
@@ -342,7 +342,7 @@ def origin(vocabulary_hash: str) -> dict[str, str]:
 
 def own_packages(config: Config) -> dict[str, str]:
     """Trusted packages whose classes a config names, as a property of a run, `{"packages": "mypkg 0.1.0"}`; or none."""
-    named = [f"{name} {version or 'without a version'}" for name, version in trust.used(config).items()]
+    named = [f"{name} {version or 'without a version'}" for name, version in targets.trusted_in(config).items()]
     return {"packages": ", ".join(named)} if named else {}
 
 

@@ -7,8 +7,7 @@ import pytest
 from console import Answer
 from tiers import rest_slow
 
-from las.cli import options as verbs
-from las.config import options
+from las.cli import options
 from las.config.build import config_directory
 
 CELLS = sorted((config_directory() / "cell").glob("*.yaml"))
@@ -31,13 +30,13 @@ def test_options_are_listed_with_a_line_each(las: Las) -> None:
     assert lines.keys() == {path.stem for path in CELLS}
     assert lines["ln_global"].endswith("W x and U h.") and lines["bn_recurrent"].endswith("at 0.1.")
     assert lines["zeineldeen2020_joined"].endswith("[eps=1e-12]")
-    assert max(map(len, lines.values())) <= verbs.WIDTH + max(map(len, lines)) + 2
+    assert max(map(len, lines.values())) <= options.WIDTH + max(map(len, lines)) + 2
 
 
 @pytest.mark.parametrize("path", rest_slow(CELLS, keep=4))
 def test_every_cell_is_shown_with_its_class(path: Path, las: Las) -> None:
     answer = las("show", f"cell={path.stem}")
-    target = options.target(path)
+    target = options.target_of(path)
     answer.succeeds(f"{target} las/nn/cells/")
     assert ">>>" not in answer.out and answer.err == "" and f"_target_: {target}" in answer.out
 

@@ -17,7 +17,7 @@ from places import REPOSITORY
 
 import las as package
 from las.cli import sweep
-from las.config import folders, trust
+from las.config import folders, targets
 from las.config.build import build
 from las.config.surroundings import Surroundings
 from las.runtime.errors import ConfigError
@@ -37,7 +37,7 @@ def own(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (corpus / name).write_text(content)
     monkeypatch.chdir(corpus)
     monkeypatch.syspath_prepend(corpus)
-    monkeypatch.delenv(trust.VARIABLE, raising=False)
+    monkeypatch.delenv(targets.TRUST_VARIABLE, raising=False)
     monkeypatch.delitem(sys.modules, "mypkg", raising=False)
     return corpus
 
@@ -67,7 +67,7 @@ def test_a_package_of_ones_own_trains_is_exported_and_loaded(own: Path, las: Las
         assert las("transcribe", "--trust=other,mypkg", f"checkpoint={checkpoint}", f"input={wav}").code == 0
         with package.trust("mypkg"):
             assert package.load(checkpoint).transcribe(wav)
-    assert trust.names() == []
+    assert targets.trusted() == []
     las(*command(own, "trainer.max_steps=6"), "--trust", "mypkg").succeeds()
 
 
@@ -75,10 +75,10 @@ def test_sweeps_and_what_they_start_trust_what_the_command_trusts(
     own: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(sweep, "train_one", lambda *_: seen.append(os.environ[trust.VARIABLE]))
+    monkeypatch.setattr(sweep, "train_one", lambda *_: seen.append(os.environ[targets.TRUST_VARIABLE]))
     answer = las(*command(own), "-m", "seed=1", "--trust", "mypkg", "--trust", "other")
     assert seen == ["mypkg,other"], answer
-    assert trust.VARIABLE not in os.environ
+    assert targets.TRUST_VARIABLE not in os.environ
 
 
 def test_surroundings_are_entered_and_left(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +86,11 @@ def test_surroundings_are_entered_and_left(own: Path, tmp_path: Path, monkeypatc
         here = Surroundings.here()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    monkeypatch.setenv(trust.VARIABLE, "third")
+    monkeypatch.setenv(targets.TRUST_VARIABLE, "third")
     with here.entered():
-        found = Path.cwd(), folders.own().named, trust.names()
+        found = Path.cwd(), folders.own().named, targets.trusted()
         assert found == (own, (own / "options",), ["third", "mypkg", "other"])
-    assert (Path.cwd(), folders.own().named, trust.names()) == (tmp_path / "elsewhere", (), ["third"])
+    assert (Path.cwd(), folders.own().named, targets.trusted()) == (tmp_path / "elsewhere", (), ["third"])
 
 
 @pytest.mark.slow
@@ -114,13 +114,13 @@ def test_jobs_in_processes_of_their_own_trust_what_the_command_trusts(who: str, 
 
 
 def test_the_environment_and_a_call_trust_too(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(trust.VARIABLE, "mypkg")
+    monkeypatch.setenv(targets.TRUST_VARIABLE, "mypkg")
     assert build(CELL, where="model.listener.cell")(3, 4).hidden_size == 4
-    monkeypatch.setenv(trust.VARIABLE, "my")  # another package
+    monkeypatch.setenv(targets.TRUST_VARIABLE, "my")  # another package
     with pytest.raises(ConfigError, match="is not allowed"):
         build(CELL)
     package.trust("mypkg.cells", "mypkg")
-    assert trust.names() == ["my", "mypkg.cells", "mypkg"] and build(CELL)(3, 4).hidden_size == 4
+    assert targets.trusted() == ["my", "mypkg.cells", "mypkg"] and build(CELL)(3, 4).hidden_size == 4
 
 
 @pytest.mark.parametrize(
