@@ -22,7 +22,7 @@ from las.cli import train as cli_train
 from las.config import build
 from las.config.surroundings import Surroundings
 from las.data.corpora.base import Corpus
-from las.reproduction import claims, excerpts, html_report, markdown, result_folders
+from las.reproduction import claims, excerpts, html_report, hypotheses, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
@@ -161,10 +161,11 @@ def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
 
 
 def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
-    """Write the numbers of all trainings so far, so that none is trained again on another machine."""
+    """Write the numbers and hypotheses of all trainings so far, so that none is trained again on another machine."""
     known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
     table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
+    hypotheses.update(requested.results, table.stem, jobs)
 
 
 def request(overrides: Sequence[str]) -> Request:
@@ -370,7 +371,8 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
             f"Train first: {command}"
         )
     verdicts = claims.judge(claims.answered_by(requested.recipe.name), [table])
-    atomic.write(results / f"{table.stem}.md", markdown.document(requested.recipe, table, verdicts))
+    compared = hypotheses.update(results, table.stem, jobs).compare(table)
+    atomic.write(results / f"{table.stem}.md", markdown.document(requested.recipe, table, verdicts, compared))
     audio = "" if table.tier == "paper" else excerpts.sound(jobs)  # the paper's corpus may be licensed
     atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():

@@ -5,6 +5,7 @@ is stuck reaches its own best first. Here all rows of a table are timed to the s
 worst training, and fixed levels.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +19,29 @@ STEPS_TO_COMMON, SECONDS_TO_COMMON = "steps_to_common_error", "seconds_to_common
 
 @dataclass(frozen=True)
 class Curve:
-    """The validations of a training: steps, seconds of training until then, dev errors (fractions) and dev losses."""
+    """The validations of a training: steps, seconds of training until then, dev errors (fractions) and dev losses.
+
+    `train_loss` is the mean loss of the updates since the validation before; empty in tables of earlier releases.
+    """
 
     steps: tuple[int, ...]
     seconds: tuple[float, ...]
     dev_error: tuple[float, ...]
     dev_loss: tuple[float, ...]
+    train_loss: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, metrics: Sequence[Mapping[str, Any]]) -> "Curve | None":
         """The curve of the events of a training, None without validations."""
-        points, seconds, before = [], 0.0, None
+        points, losses, loss, seconds, before = [], list[float](), 0.0, 0.0, None
         for event in metrics:
             seconds += 0.0 if before is None else run_records.gap(before, event["time"])
             before = event["time"]
+            if event.get("event") == "train":
+                losses.append(event["loss"])
             if event.get("event") == "validation":
-                points.append((event["step"], seconds, event["dev_error"], event["dev_loss"]))
+                loss, losses = statistics.fmean(losses) if losses else loss, []
+                points.append((event["step"], seconds, event["dev_error"], event["dev_loss"], round(loss, 5)))
         return cls(*map(tuple, zip(*points, strict=True))) if points else None
 
     @classmethod

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from las.reproduction import claims, tables
+from las.reproduction.hypotheses import Comparison
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Table
 from las.reproduction.verdicts import Verdict
+from las.scoring.error_rates import SHORT_NAMES
 
 TIER_WORDS = {
     "paper": "the paper's corpus and size",
@@ -16,8 +18,8 @@ RATES_NOTE = "Each row is trained with seed 1 and every rate, and with the best 
 BROKEN_SHOWN = 240  # characters of a reason
 
 
-def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> str:
-    """Everything a reader needs to judge the numbers."""
+def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], compared: Sequence[Comparison] = ()) -> str:
+    """Everything a reader needs to judge the numbers; `compared` are rows against the first one by their utterances."""
     lines = [
         f"# {recipe.title}",
         "",
@@ -33,6 +35,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict]) -> s
         "",
         *_broken(table),
         *_rates(table),
+        *_compared(table, compared),
         *_claims(verdicts),
         f"## Assumed at the tier {table.tier}",
         "",
@@ -94,6 +97,24 @@ def _rates(table: Table) -> list[str]:
     """Dev errors by learning rate, where several were tried."""
     headings, rows = tables.rates(table)
     return ["## Learning rates", "", RATES_NOTE, "", *table_lines(headings, rows), ""] if rows else []
+
+
+def _compared(table: Table, compared: Sequence[Comparison]) -> list[str]:
+    """Rows against the first one, utterance by utterance."""
+    if not compared:
+        return []
+    note = (
+        f"Differences from the first row on the same utterances and seeds, in points of {SHORT_NAMES[table.metric]}. "
+        "Intervals are over seeds and speakers (or utterances) together; p is that of each comparison alone."
+    )
+    headings = ["row", "part", "difference", "95 % interval", "p", "seeds", "units"]
+    rows = []
+    for row, split, test, num_seeds, num_units, units in compared:
+        bounds = "" if test.interval is None else "[{:+.1f}, {:+.1f}]".format(*(100 * each for each in test.interval))
+        p = "" if test.p is None else f"{test.p:.2g}"
+        difference = f"{100 * test.difference:+.1f}"
+        rows.append([table.line(row).label, split, difference, bounds, p, str(num_seeds), f"{num_units} {units}"])
+    return ["## Utterance by utterance", "", note, "", *table_lines(headings, rows), ""]
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -14,6 +14,8 @@ import mpmath
 import numpy as np
 
 CONFIDENCE = 0.95
+FEWEST_SEEDS = 5
+"""Seeds from which `paired_over_both` has degrees of freedom for the test units."""
 
 Interval = tuple[float, float]
 
@@ -87,6 +89,35 @@ def welch(first: Sequence[float], second: Sequence[float], scale: float = 1.0) -
         return StatisticalTest("no test: one training", difference)
     error, degrees = _error_and_degrees(first, second, scale)
     return rank_sum(first, second, scale) if error == 0 else _t_test("Welch", difference, error, degrees)
+
+
+def paired_over_both(differences: Sequence[Sequence[float]]) -> StatisticalTest:
+    """Test of a mean difference of 0 between two systems, over trainings and test units together.
+
+    `differences` has a row for each seed and a column for each speaker (or utterance): both are samples of those there
+    could be, as readers and cases are in Dorfman, Berbaum and Metz 1992 (Investigative Radiology 27). The degrees of
+    freedom are Satterthwaite's from `FEWEST_SEEDS` seeds on. With fewer, for which these promise too much (7 % of false
+    differences in place of 5), they are those of the seeds alone.
+    """
+    table = np.asarray(differences, dtype=np.float64)
+    seeds, units = table.shape
+    mean, of_seeds, of_units = table.mean(), table.mean(1, keepdims=True), table.mean(0, keepdims=True)
+    difference = float(mean)
+    if min(seeds, units) < 2:
+        return StatisticalTest("no test: one seed or unit", difference)
+    by_seed = units * float(((of_seeds - mean) ** 2).sum()) / (seeds - 1)
+    by_unit = seeds * float(((of_units - mean) ** 2).sum()) / (units - 1)
+    rest = float(((table - of_seeds - of_units + mean) ** 2).sum()) / ((seeds - 1) * (units - 1))
+    total = by_seed + max(by_unit - rest, 0.0)
+    if total == 0:
+        return StatisticalTest("no test: all differences are equal", difference)
+    degrees = float(seeds - 1)
+    if seeds >= FEWEST_SEEDS:
+        parts = by_seed**2 / (seeds - 1)
+        if by_unit > rest:
+            parts += by_unit**2 / (units - 1) + rest**2 / ((seeds - 1) * (units - 1))
+        degrees = max(degrees, total**2 / parts)
+    return _t_test("paired over seeds and units", difference, math.sqrt(total / (seeds * units)), degrees)
 
 
 def rank_sum(first: Sequence[float], second: Sequence[float], scale: float = 1.0) -> StatisticalTest:

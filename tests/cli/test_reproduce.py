@@ -59,7 +59,7 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert "== 1 of 2: baseline, seed 1" in answer.out and "C5: undecided" in answer.out
     written = sorted(path.name for path in (corpus / "results").iterdir())
     assert written == [
-        *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "json", "md")),
+        *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "hypotheses.xz", "json", "md")),
         "claims-smoke-timit.md",
         "claims.json",
     ]
@@ -79,7 +79,7 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     ):
         assert line in table
     assert "las reproduce recipe=bo18_table3 tier=smoke corpus=timit corpus.root=... corpus.partial=true" in table
-    assert str(corpus) not in "".join(path.read_text() for path in (corpus / "results").iterdir())
+    assert str(corpus) not in "".join(path.read_text("latin-1") for path in (corpus / "results").iterdir())
 
     answer = las(*command)
     assert answer.code == 0 and "2 trainings, 2 finished" in answer.out and "nothing is left to train" in answer.out

@@ -129,7 +129,7 @@ def test_a_training_that_ends_at_a_hundred_percent_is_broken(tmp_path: Path) -> 
 
 def test_the_curve_of_a_training_comes_from_its_events_without_pauses(tmp_path: Path) -> None:
     found = results.outcome(a_job(tmp_path), finished(tmp_path, 0.5, 0.4, 0.3))
-    assert found.curve == Curve((50, 100, 150), (10.0, 10.0, 20.0), (0.5, 0.4, 0.3), (1.0, 0.5, 1 / 3))
+    assert found.curve == Curve((50, 100, 150), (10.0, 10.0, 20.0), (0.5, 0.4, 0.3), (1.0, 0.5, 1 / 3), (4.0, 4.0, 4.0))
     table = a_table(baseline=found)
     results.write(table, tmp_path / "table.json")
     assert results.read(tmp_path / "table.json") == table
