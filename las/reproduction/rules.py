@@ -10,7 +10,7 @@ by any: the smallest p of them is multiplied by their number (Bonferroni).
 import functools
 import statistics as means
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Concatenate, NamedTuple, ParamSpec
 
 from las.reproduction import statistics
 from las.reproduction.results import MEASURES, Table
@@ -40,6 +40,9 @@ FEWEST_FOR_SPREAD = 20
 """Trainings of each row from which spreads are compared: with 20 a ratio of 2.2 is seen, with five none is."""
 
 
+Names = ParamSpec("Names")
+
+
 class Comparison(NamedTuple):
     """A test of two samples, `scale` times the first against the second."""
 
@@ -49,202 +52,158 @@ class Comparison(NamedTuple):
     test: StatisticalTest
 
 
-def _rule(find: Callable[[Table], Evidence]) -> Rule:
-    """The rule that says why where there is no evidence."""
+def _rule(find: Callable[Concatenate[Table, Names], Evidence]) -> Callable[Names, Rule]:
+    """Make rules of a function of a table and names: where it finds no evidence, they say why."""
 
     @functools.wraps(find)
-    def rule(table: Table) -> Evidence:
-        try:
-            return find(table)
-        except NotJudged as reason:
-            return Evidence(str(reason))
+    def of_names(*names: Names.args, **options: Names.kwargs) -> Rule:
+        @functools.wraps(find)
+        def rule(table: Table) -> Evidence:
+            try:
+                return find(table, *names, **options)
+            except NotJudged as reason:
+                return Evidence(str(reason))
 
-    return rule
+        return rule
+
+    return of_names
 
 
-def lower(row: str, than: str, measure: str = "test") -> Rule:
+@_rule
+def lower(table: Table, row: str, than: str, measure: str = "test") -> Evidence:
     """The mean of `measure` is lower in one row than in another."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        first, second = samples(table, measure, than, row)
-        comparison = _compare(first, second)
-        test = comparison.test
-        return _evidence(comparison, measure, test.less, test.greater, test.difference, test.interval)
-
-    return rule
+    first, second = samples(table, measure, than, row)
+    comparison = _compare(first, second)
+    test = comparison.test
+    return _evidence(comparison, measure, test.less, test.greater, test.difference, test.interval)
 
 
-def not_lower(row: str, than: str, measure: str, margin: float = MARGIN) -> Rule:
+@_rule
+def not_lower(table: Table, row: str, than: str, measure: str, margin: float = MARGIN) -> Evidence:
     """The mean of `measure` is not lower by more than a share of the other's."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        first, second = samples(table, measure, than, row)
-        scale = 1 - margin if means.fmean(first.values) >= 0 else 1 + margin
-        plain, limit = _compare(first, second).test, _compare(first, second, scale)
-        evidence = _evidence(limit, measure, limit.test.greater, limit.test.less, plain.difference, plain.interval)
-        return evidence._replace(text=f"{evidence.text}, against {100 * margin:.0f} % lower")
-
-    return rule
+    first, second = samples(table, measure, than, row)
+    scale = 1 - margin if means.fmean(first.values) >= 0 else 1 + margin
+    plain, limit = _compare(first, second).test, _compare(first, second, scale)
+    evidence = _evidence(limit, measure, limit.test.greater, limit.test.less, plain.difference, plain.interval)
+    return evidence._replace(text=f"{evidence.text}, against {100 * margin:.0f} % lower")
 
 
-def far_worse(row: str, than: Sequence[str]) -> Rule:
+@_rule
+def far_worse(table: Table, row: str, than: Sequence[str]) -> Evidence:
     """The mean error is at least `FAR` times as high as that of each of other rows."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        *others, last = samples(table, "test", *than, row)
-        compared = [_compare(other, last, FAR) for other in others]
-        weakest = max(compared, key=lambda each: each.test.greater or 0.0)
-        supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
-        evidence = _evidence(weakest, "test", supports, opposes, *_ratio(weakest))
-        return evidence._replace(text=f"{evidence.text}, against {FAR} times as high")
-
-    return rule
+    *others, last = samples(table, "test", *than, row)
+    compared = [_compare(other, last, FAR) for other in others]
+    weakest = max(compared, key=lambda each: each.test.greater or 0.0)
+    supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
+    evidence = _evidence(weakest, "test", supports, opposes, *_ratio(weakest))
+    return evidence._replace(text=f"{evidence.text}, against {FAR} times as high")
 
 
-def gains(before: str, after: str, at_least: float) -> Rule:
+@_rule
+def gains(table: Table, before: str, after: str, at_least: float) -> Evidence:
     """The mean error falls by at least a share of the baseline's."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        first, second = samples(table, "test", before, after)
-        comparison = _compare(first, second, 1 - at_least)
-        test = comparison.test
-        evidence = _evidence(comparison, "test", test.less, test.greater, *_gain(comparison))
-        return evidence._replace(text=f"{evidence.text}, against a gain of {100 * at_least:.0f} %")
-
-    return rule
+    first, second = samples(table, "test", before, after)
+    comparison = _compare(first, second, 1 - at_least)
+    test = comparison.test
+    evidence = _evidence(comparison, "test", test.less, test.greater, *_gain(comparison))
+    return evidence._replace(text=f"{evidence.text}, against a gain of {100 * at_least:.0f} %")
 
 
-def small_gains(before: str, rows: Sequence[str]) -> Rule:
+@_rule
+def small_gains(table: Table, before: str, rows: Sequence[str]) -> Evidence:
     """The mean error of no row falls by more than `SMALL_GAIN` of the baseline's."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        base, *others = samples(table, "test", before, *rows)
-        compared = [_compare(base, other, 1 - SMALL_GAIN) for other in others]
-        weakest = max(compared, key=lambda each: each.test.greater or 0.0)
-        supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
-        evidence = _evidence(weakest, "test", supports, opposes, *_gain(weakest))
-        return evidence._replace(text=f"the largest gain: {evidence.text}, against {100 * SMALL_GAIN:.0f} %")
-
-    return rule
+    base, *others = samples(table, "test", before, *rows)
+    compared = [_compare(base, other, 1 - SMALL_GAIN) for other in others]
+    weakest = max(compared, key=lambda each: each.test.greater or 0.0)
+    supports, opposes = _for_all([each.test.greater for each in compared], [each.test.less for each in compared])
+    evidence = _evidence(weakest, "test", supports, opposes, *_gain(weakest))
+    return evidence._replace(text=f"the largest gain: {evidence.text}, against {100 * SMALL_GAIN:.0f} %")
 
 
-def best_of(row: str, others: Sequence[str]) -> Rule:
+@_rule
+def best_of(table: Table, row: str, others: Sequence[str]) -> Evidence:
     """A row has a lower mean error than each of the others."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        first, *rivals = samples(table, "test", row, *others)
-        compared = [_compare(rival, first) for rival in rivals]
-        weakest = max(compared, key=lambda each: each.test.less or 0.0)
-        supports, opposes = _for_all([each.test.less for each in compared], [each.test.greater for each in compared])
-        test = weakest.test
-        evidence = _evidence(weakest, "test", supports, opposes, test.difference, test.interval)
-        return evidence._replace(text=f"the closest of {len(rivals)} others: {evidence.text}")
-
-    return rule
+    first, *rivals = samples(table, "test", row, *others)
+    compared = [_compare(rival, first) for rival in rivals]
+    weakest = max(compared, key=lambda each: each.test.less or 0.0)
+    supports, opposes = _for_all([each.test.less for each in compared], [each.test.greater for each in compared])
+    test = weakest.test
+    evidence = _evidence(weakest, "test", supports, opposes, test.difference, test.interval)
+    return evidence._replace(text=f"the closest of {len(rivals)} others: {evidence.text}")
 
 
-def breaks(rows: Sequence[str], sound: Sequence[str] = ()) -> Rule:
+@_rule
+def breaks(table: Table, rows: Sequence[str], sound: Sequence[str] = ()) -> Evidence:
     """Trainings of some rows break more often than not, and those of the others less often."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        lines = trained(table, *rows, *sound)
-        counts = [(line.name, len(line.outcomes) - len(line.sound), len(line.outcomes)) for line in lines]
-        return _shares(counts, len(rows), "broken")
-
-    return rule
+    lines = trained(table, *rows, *sound)
+    counts = [(line.name, len(line.outcomes) - len(line.sound), len(line.outcomes)) for line in lines]
+    return _shares(counts, len(rows), "broken")
 
 
-def attention_fails(row: str, than: str) -> Rule:
+@_rule
+def attention_fails(table: Table, row: str, than: str) -> Evidence:
     """The attention of most trainings has a diagonality below `FAILS`, that of another row's has not."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        rows = samples(table, "diagonality", row, than)
-        counts = [(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
-        return _shares(counts, 1, f"with a diagonality below {FAILS}")
-
-    return rule
+    rows = samples(table, "diagonality", row, than)
+    counts = [(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
+    return _shares(counts, 1, f"with a diagonality below {FAILS}")
 
 
-def narrower(row: str, than: str) -> Rule:
+@_rule
+def narrower(table: Table, row: str, than: str) -> Evidence:
     """The test errors of one row spread less than those of another: Brown-Forsythe, from `FEWEST_FOR_SPREAD` on."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        first, second = samples(table, "test", than, row)
-        for each in (first, second):
-            if 2 * each.broken > len(each.values):
-                raise NotJudged(f"most trainings of {each.name} are broken: their spread is not measured")
-        trainings = min(len(first.values), len(second.values))
-        spreads = [means.stdev(each.values) if trainings > 1 else 0.0 for each in (first, second)]
-        deviations = " and ".join(f"{100 * spread:.2f}" for spread in spreads)
-        text = f"sample SD {deviations} % ({first.name}, {second.name}; {_counts(first, second)})"
-        if trainings > 1 and spreads == [0.0, 0.0]:
-            raise NotJudged(f"{text}; neither row spreads at all: here the same training computes the same")
-        seen = "{} times the spread"
-        sensitivity = Sensitivity(SpreadPlan(), trainings, seen, "twice the spread") if trainings > 1 else None
-        if trainings < FEWEST_FOR_SPREAD:
-            text += f"; not judged: a spread needs {FEWEST_FOR_SPREAD} trainings of each row"
-            return Evidence(text, sensitivity=sensitivity)
-        test = statistics.brown_forsythe(first.values, second.values)
-        text += f"; mean distance from the median {_amount(test, 'test')} ({test.name})"
-        return Evidence(text, test.less, test.greater, test.difference, test.interval, sensitivity)
-
-    return rule
+    first, second = samples(table, "test", than, row)
+    for each in (first, second):
+        if 2 * each.broken > len(each.values):
+            raise NotJudged(f"most trainings of {each.name} are broken: their spread is not measured")
+    trainings = min(len(first.values), len(second.values))
+    spreads = [means.stdev(each.values) if trainings > 1 else 0.0 for each in (first, second)]
+    deviations = " and ".join(f"{100 * spread:.2f}" for spread in spreads)
+    text = f"sample SD {deviations} % ({first.name}, {second.name}; {_counts(first, second)})"
+    if trainings > 1 and spreads == [0.0, 0.0]:
+        raise NotJudged(f"{text}; neither row spreads at all: here the same training computes the same")
+    seen = "{} times the spread"
+    sensitivity = Sensitivity(SpreadPlan(), trainings, seen, "twice the spread") if trainings > 1 else None
+    if trainings < FEWEST_FOR_SPREAD:
+        text += f"; not judged: a spread needs {FEWEST_FOR_SPREAD} trainings of each row"
+        return Evidence(text, sensitivity=sensitivity)
+    test = statistics.brown_forsythe(first.values, second.values)
+    text += f"; mean distance from the median {_amount(test, 'test')} ({test.name})"
+    return Evidence(text, test.less, test.greater, test.difference, test.interval, sensitivity)
 
 
-def less_spread_over(rows: Sequence[str], than: Sequence[str]) -> Rule:
+@_rule
+def less_spread_over(table: Table, rows: Sequence[str], than: Sequence[str]) -> Evidence:
     """Within each seed, the test errors of a grid of rows range less widely than those of another grid."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        grids = []
-        for names in (than, rows):
-            seeds = by_seed(table, names)
-            ranges = [max(errors) - min(errors) for errors in seeds.values()]
-            grids.append(Sample(f"{names[0]} to {names[-1]}", ranges, broken_in(table, names)))
-        comparison = _compare(grids[0], grids[1])
-        test, what = comparison.test, "range of test errors over the grid"
-        return _evidence(comparison, "test", test.less, test.greater, test.difference, test.interval, what)
-
-    return rule
+    grids = []
+    for names in (than, rows):
+        seeds = by_seed(table, names)
+        ranges = [max(errors) - min(errors) for errors in seeds.values()]
+        grids.append(Sample(f"{names[0]} to {names[-1]}", ranges, broken_in(table, names)))
+    comparison = _compare(grids[0], grids[1])
+    test, what = comparison.test, "range of test errors over the grid"
+    return _evidence(comparison, "test", test.less, test.greater, test.difference, test.interval, what)
 
 
-def gain_grows(small: tuple[str, str], large: tuple[str, str]) -> Rule:
+@_rule
+def gain_grows(table: Table, small: tuple[str, str], large: tuple[str, str]) -> Evidence:
     """The relative gain of one pair (before, after) is larger than that of another, seed by seed."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        seeds = by_seed(table, [*small, *large]).values()
-        before = Sample(small[1], [1 - each[1] / each[0] for each in seeds], broken_in(table, small))
-        after = Sample(large[1], [1 - each[3] / each[2] for each in seeds], broken_in(table, large))
-        comparison = _compare(before, after)
-        test = comparison.test
-        return _evidence(comparison, "test", test.greater, test.less, test.difference, test.interval, "relative gain")
-
-    return rule
+    seeds = by_seed(table, [*small, *large]).values()
+    before = Sample(small[1], [1 - each[1] / each[0] for each in seeds], broken_in(table, small))
+    after = Sample(large[1], [1 - each[3] / each[2] for each in seeds], broken_in(table, large))
+    comparison = _compare(before, after)
+    test = comparison.test
+    return _evidence(comparison, "test", test.greater, test.less, test.difference, test.interval, "relative gain")
 
 
-def both(first: Rule, second: Rule) -> Rule:
+@_rule
+def both(table: Table, first: Rule, second: Rule) -> Evidence:
     """Two rules at once: both hold; the power is that of the weaker one."""
-
-    @_rule
-    def rule(table: Table) -> Evidence:
-        pair = first(table), second(table)
-        text = "; ".join(each.text for each in pair)
-        ends = [each.supports for each in pair], [each.opposes for each in pair]
-        plans = [each.sensitivity for each in pair if each.sensitivity is not None]
-        weaker = min(plans, key=lambda each: each.plan.power(each.trainings), default=None)
-        return Evidence(text, *_for_all(*ends), pair[0].effect, pair[0].interval, weaker)
-
-    return rule
+    pair = first(table), second(table)
+    text = "; ".join(each.text for each in pair)
+    ends = [each.supports for each in pair], [each.opposes for each in pair]
+    plans = [each.sensitivity for each in pair if each.sensitivity is not None]
+    weaker = min(plans, key=lambda each: each.plan.power(each.trainings), default=None)
+    return Evidence(text, *_for_all(*ends), pair[0].effect, pair[0].interval, weaker)
 
 
 def elsewhere(where: str) -> Rule:

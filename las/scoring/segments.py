@@ -10,7 +10,7 @@ order, are an error, as they are for sclite (SCTK 2.4, stm2ctm.c). Names of file
 import re
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -21,8 +21,6 @@ from las.scoring.alignment import NULL, AlignmentRules, align, untagged
 from las.scoring.ctm import BEGIN, END, OR, CTMWord, check_alternatives
 from las.scoring.stm import Segment
 from las.scoring.word_network import Alternatives, Item, Marked
-
-REFERENCE, HYPOTHESIS = "reference", "hypothesis"
 
 _TOKEN = re.compile(r"\S+", re.ASCII)
 
@@ -44,12 +42,10 @@ class _TimedWord(NamedTuple):
     words: tuple[CTMWord, ...]
 
 
-def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce: Collection[str] = ()) -> list[Pair]:
+def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord]) -> list[Pair]:
     """Assign words to the scored segments, in order. Ignored segments are left out together with their words.
 
-    `reduce` is sclite's -m: with "reference", segments outside the time that the words span are left out; with
-    "hypothesis", words outside the time that the remaining segments span. Raises DataError for words without a
-    segment's channel and for alternatives that are not well formed.
+    Raises DataError for words without a segment's channel and for alternatives that are not well formed.
     """
     check_alternatives(words, [f"{word.file} {word.channel}: ctm line {n} of words" for n, word in enumerate(words, 1)])
     channels = [(name, list(group)) for name, group in groupby(words, _channel)]
@@ -57,7 +53,7 @@ def time_segments(segments: Sequence[Segment], words: Sequence[CTMWord], reduce:
     pairs = []
     for name, group in groupby(segments, _channel):
         in_channel = channels.pop(0)[1] if channels and channels[0][0] == name else []
-        for segment, assigned in _assign(list(group), in_channel, reduce):
+        for segment, assigned in _assign(list(group), in_channel):
             speaker = segment.speaker.lower()
             name_of_pair = f"{speaker}-{num_segments[speaker]:03d}"
             pairs.append(Pair(name_of_pair, segment, Marked(tokens(segment.text)), _items(assigned)))
@@ -75,11 +71,10 @@ def score(
     segments: Sequence[Segment],
     words: Sequence[CTMWord],
     rules: AlignmentRules = AlignmentRules(),  # noqa: B008 - frozen
-    reduce: Collection[str] = (),
     seed: int = 0,
 ) -> error_rates.Score:
     """Errors of a ctm against a stm by sclite's rules; subsets are the labels of the stm. See `time_segments`."""
-    pairs = time_segments(segments, words, reduce)
+    pairs = time_segments(segments, words)
     subsets = {pair.id: pair.segment.labels for pair in pairs}
     return summarise(pairs, subsets, rules, seed)
 
@@ -106,26 +101,15 @@ def _channel(line: Segment | CTMWord) -> tuple[str, str]:
     return line.file.lower(), line.channel.lower()
 
 
-def _assign(
-    segments: list[Segment], words: list[CTMWord], reduce: Collection[str]
-) -> Iterable[tuple[Segment, list[CTMWord]]]:
-    last = segments[-1]
-    if REFERENCE in reduce and words:
-        start_s, end_s = words[0].start_s, words[-1].start_s + words[-1].duration_s
-        selected = [
-            segment for segment in segments if start_s < _single(segment.end_s) and end_s > _single(segment.start_s)
-        ]
-    else:
-        selected = segments
+def _assign(segments: list[Segment], words: list[CTMWord]) -> Iterable[tuple[Segment, list[CTMWord]]]:
     remaining = _timed_words(words)
-    for segment in selected:
-        count = len(remaining) if segment is last else 0
+    for segment in segments:
+        count = len(remaining) if segment is segments[-1] else 0
         while count < len(remaining) and remaining[count].middle_s < _single(segment.end_s):
             count += 1
         assigned, remaining = remaining[:count], remaining[count:]
         if not segment.ignored:
-            inside = [timed for timed in assigned if HYPOTHESIS not in reduce or _within(timed.words, selected)]
-            yield segment, [word for timed in inside for word in timed.words]
+            yield segment, [word for timed in assigned for word in timed.words]
 
 
 def _timed_words(words: list[CTMWord]) -> list[_TimedWord]:
@@ -137,13 +121,6 @@ def _timed_words(words: list[CTMWord]) -> list[_TimedWord]:
             timed.append(_TimedWord(max(middles, default=0.0), tuple(words[start:end])))
             start = end
     return timed
-
-
-def _within(words: tuple[CTMWord, ...], segments: Sequence[Segment]) -> bool:
-    """Return whether any of the words touches the time that the segments span."""
-    start_s = _single(min(segment.start_s for segment in segments))
-    end_s = _single(max(segment.end_s for segment in segments))
-    return any(not (word.start_s > end_s or word.start_s + word.duration_s < start_s) for word in words if not word.tag)
 
 
 def _single(value: float) -> float:

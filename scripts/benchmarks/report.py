@@ -15,6 +15,8 @@ BEGIN, END = "<!-- targets: begin -->\n", "<!-- targets: end -->\n"
 PICTURE, GROWTH_PICTURE = "targets.png", "growth.png"
 COMMIT = TableColumn("commit", lambda row: str(row["commit"])[:7])
 """A column of tables whose rows were not measured together: ratios are to rows of the same commit."""
+REMOVED = ("autograd", "cudnn")
+"""Kernels that the package no longer has: their rows stay in the files, and out of the tables."""
 GROWTH = "An exponent of 1 is a time that grows as the quantity does. One thing grows at a time."
 
 
@@ -48,6 +50,7 @@ def with_targets(page: str, measurements: Sequence[Sequence[Row]]) -> str:
 def pages(measurements: Sequence[Sequence[Row]]) -> dict[str, str]:
     """The text of a page for each suite; each element holds the measurements of one file."""
     found = {}
+    measurements = [[row for row in rows if row["implementation"] not in REMOVED] for rows in measurements]
     for name in SUITES:
         sections = ["\n".join(_section(rows)) for rows in measurements if rows and rows[0]["suite"] == name]
         if sections:

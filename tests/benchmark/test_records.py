@@ -31,20 +31,8 @@ RAGGED = Shape("padded rows", 4, 3, 3, 6, shortest=0.5)
 STACKED = Shape("two layers", 4, 3, 2, 6, lengths=(6, 3), reduction=(2, 1))
 ONE_WAY = Shape("one direction", 4, 3, 2, 21, directions=1)
 KEYS = {
-    *(
-        "suite",
-        "implementation",
-        "cell",
-        "shape",
-        "dtype",
-        "device",
-        "machine",
-        "threads",
-        "torch",
-        "commit",
-        "command",
-    ),
-    *("forward_ms", "total_ms", "peak_bytes", "ratio_to_lstm"),
+    *("suite", "implementation", "cell", "shape", "dtype", "device", "machine", "threads", "torch", "commit"),
+    *("command", "forward_ms", "total_ms", "peak_bytes", "ratio_to_lstm"),
 }
 
 
@@ -225,13 +213,8 @@ def test_other_projects_are_called_as_they_document(monkeypatch: pytest.MonkeyPa
     frames, num_frames = torch.randn(3, 6, 5), torch.tensor([6, 6, 6])
     assert baselines.haste(5, 4, 2)(frames, num_frames).shape == (3, 6, 8)
     assert baselines.flashrnn(5, 4, 2)(frames, num_frames).shape == (3, 6, 8)
-    assert asked == {
-        "function": "lstm",
-        "backend": "cuda_fused",
-        "gates": (3, 6, 4, 1, 4),
-        "weight": (4, 1, 4, 4),
-        "bias": (4, 1, 4),
-    }
+    sizes = {"gates": (3, 6, 4, 1, 4), "weight": (4, 1, 4, 4), "bias": (4, 1, 4)}
+    assert asked == {"function": "lstm", "backend": "cuda_fused", **sizes}
 
 
 def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,13 +345,8 @@ def test_targets_are_met_by_the_worst_of_their_rows(
 def test_targets_in_bf16_are_for_processors_with_fast_products_of_it() -> None:
     target, *searches = (each for each in targets.ON_CPU if each.where.get("fast_products"))
     assert len(searches) == 5 and target.where["work"] == "update of 16"
-    slow: records.Row = {
-        **target.where,
-        "suite": "peers",
-        "ratio_to_peer": 1.2,
-        "fast_products": False,
-        "machine": "one",
-    }
+    slow: records.Row = {**target.where, "suite": "peers", "ratio_to_peer": 1.2, "fast_products": False}
+    slow["machine"] = "one"
     fast = {**slow, "ratio_to_peer": 0.3, "fast_products": True, "machine": "two"}
     (found,) = targets.verdicts([target], [slow, fast])
     assert (found.measured, found.machine) == (0.3, "two")

@@ -78,16 +78,8 @@ def check_searches(table: list[records.Row], batched: int, utterances: int) -> N
 
 def test_searches_of_an_untrained_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "NUM_GENERATED", 4)
-    given = [
-        "suite=decode",
-        *tiny.MODEL,
-        "batch_size=2",
-        "search.size=2",
-        "repeats=1",
-        "seconds=[0.3,0.4]",
-        "threads=1",
-    ]
-    table = main.benchmark([*given, "device=cpu"])
+    few = ["batch_size=2", "search.size=2", "repeats=1", "seconds=[0.3,0.4]", "threads=1", "device=cpu"]
+    table = main.benchmark(["suite=decode", *tiny.MODEL, *few])
     check_searches(table, 2, 4)
     assert {row["shape"] for row in table} == {"ln_encoder_only, untrained, on noise"}
 

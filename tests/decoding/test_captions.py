@@ -1,7 +1,6 @@
 """Formats of transcriptions: what other programs read, to the letter."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 
@@ -29,11 +28,6 @@ LATER = recording("b/later.wav", ("<LATER>", 3661.0, 3661.5), ("&", 3663.0, 3663
 def test_text_is_the_text_of_one_and_a_table_of_many() -> None:
     assert captions.text([HELLO]) == "HELLO WORLD\n"
     assert captions.text([HELLO, LATER]) == "a/hello there.wav\tHELLO WORLD\nb/later.wav\t<LATER> &\n"
-
-
-def test_json_lines_hold_one_recording_each() -> None:
-    first, second = map(json.loads, "".join(captions.json_lines([HELLO, LATER])).splitlines())
-    assert (first["id"], second["text"]) == ("a/hello there.wav", "<LATER> &")
 
 
 def test_time_marks_read_back(tmp_path: Path) -> None:
@@ -89,12 +83,6 @@ def test_web_vtt() -> None:
     assert captions.web_vtt([HELLO]) == "WEBVTT\n\n00:00:00.100 --> 00:00:01.250\nHELLO WORLD\n"
     assert "&lt;LATER&gt;\n" in captions.web_vtt([LATER]) and "\n&amp;\n" in captions.web_vtt([LATER])
     assert captions.web_vtt([recording("silence")]) == "WEBVTT\n"
-
-
-@pytest.mark.parametrize("render", [captions.subrip, captions.web_vtt])
-def test_captions_are_of_one_recording(render) -> None:
-    with pytest.raises(ValueError, match="too many values"):
-        render([HELLO, LATER])
 
 
 def test_captions_are_short_and_keep_every_word() -> None:

@@ -51,23 +51,6 @@ def test_loss_and_accuracy_are_means_over_tokens_whatever_the_batches(material, 
     assert not model.training
 
 
-def test_evaluating_decodes_as_decoding_does(material) -> None:
-    model, corpus, utterances = material
-    search = GreedySearch(max_length=6)
-    given = loaded(utterances, corpus, 4)
-    both = evaluation.evaluate(model, search, given).decoded
-    alone = list(evaluation.decode(model, search, loaded(utterances, corpus, 1)))
-    assert {each.id for each in both} == {utterance.id for utterance in utterances}
-    assert sorted((each.id, each.hypotheses[0].tokens) for each in both) == sorted(
-        (each.id, each.hypotheses[0].tokens) for each in alone
-    )
-
-
-def test_nothing_to_evaluate_is_zero(material) -> None:
-    model, _, _ = material
-    assert evaluation.evaluate(model, GreedySearch(), []) == (0.0, 0, 0, [], [])
-
-
 def test_attention_of_the_first_utterance_without_padding(material) -> None:
     model, corpus, utterances = material
     texts = [utterances[0], utterances[5]]

@@ -64,14 +64,6 @@ def test_words_of_letters_are_what_stands_between_spaces(text: str) -> None:
     assert all("".join(token.symbol for token in each.tokens) == each.text for each in found)
 
 
-def test_words_of_phones() -> None:
-    phones = tokenizers.Phones(39)
-    ids = phones.encode("sil aa b sil")
-    found = transcription.of_tokens(timed(["sil", "aa", "b", "sil"]), ids, phones)
-    assert [each.text for each in found] == ["sil", "aa", "b", "sil"]
-    assert (found[1].start_s, found[1].end_s) == pytest.approx((0.1, 0.2))
-
-
 def test_words_of_sentence_pieces(tmp_path: Path) -> None:
     model = tokenizers.train_sentence_pieces(["hello world", "low word hold"] * 4, tmp_path / "m", 12)
     text = "world hello low"
@@ -92,27 +84,11 @@ def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
     assert TimedWord("A", (TimedToken("A", 0.0, 1.0, 0.0),)).confidence < 1e-20
 
 
-def test_without_overlap_words_stand_side_by_side() -> None:
-    left, right = [word("A", 0, 1), word("B", 1, 2.2)], [word("B", 1.9, 2.5)]
-    assert transcription.stitch(left, right, 2.0, 0.0) == [*left, *right]
-
-
 def test_the_common_word_nearest_to_the_border_joins() -> None:
     left = [word("ONE", 0, 1), word("TWO", 4.2, 4.6), word("THREE", 4.8, 5.3), word("FOX", 5.5, 6.0)]
     right = [word("HOO", 4.0, 4.5), word("THREE", 4.7, 5.2), word("FOUR", 5.5, 6.0), word("FIVE", 7, 8)]
     found = transcription.stitch(left, right, 5.0, 1.0)
     assert [each.text for each in found] == ["ONE", "TWO", "THREE", "FOUR", "FIVE"]
-
-
-def test_equal_words_far_apart_are_two_words() -> None:
-    left, right = [word("NO", 3.2, 3.5)], [word("NO", 5.2, 5.5)]
-    assert [each.text for each in transcription.stitch(left, right, 4.5, 1.5)] == ["NO", "NO"]
-
-
-def test_a_repeated_word_is_matched_by_its_time() -> None:
-    """Left heard the first two, right all but the first: three were said."""
-    said = [word("NO", 4.0, 4.3), word("NO", 4.6, 4.9), word("NO", 5.2, 5.5)]
-    assert transcription.stitch(said[:2], said[1:], 5.0, 1.0) == said
 
 
 def test_where_nothing_agrees_a_word_belongs_to_its_side() -> None:

@@ -15,7 +15,7 @@ from toy_hmm import PHONES, WORDS, bigram, log_prob, toy
 from las.decoding.hybrid import word_graph
 from las.hmm import decoding_graph
 from las.hmm.decoding_graph import DecodingGraph
-from las.hmm.fst import Arcs, Fst, Grammar, from_kaldi, library, to_kaldi
+from las.hmm.fst import Arcs, Fst, Grammar
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, Topology
 from las.lm import arpa, ngram
@@ -108,21 +108,6 @@ def test_the_sentences_of_toys_and_no_others(seeds: range) -> None:
         require_exact(given, Topology(PHONES, ["SIL"], *costs), 4)
 
 
-def test_arcs_are_those_of_the_topology() -> None:
-    """One word of one phone: silence, or not, the phone, silence, or not."""
-    topology = Topology(["SIL", "A"], ["SIL"])
-    graph = decoding_graph.build(*(given := (Lexicon({"u": [Pronunciation(("A",))]}), topology)), _uniform(given[0]))
-    inside = {
-        (int(read), round(float(cost), 3))
-        for source, read, cost, target in zip(
-            graph.arcs.sources, graph.arcs.inputs, graph.arcs.costs, graph.arcs.targets, strict=True
-        )
-        if source == target or cost
-    }
-    silence = {(1, 0.0), (2, 0.0), (3, 0.0), (2, 3.0), (3, 3.0), (0, 20.0)}
-    assert inside == silence | {(4, 3.0), (5, 3.0), (6, 3.0), (6, 30.0)}
-
-
 def _uniform(given: Lexicon) -> Grammar:
     return word_graph.read_grammar(None, given)
 
@@ -152,21 +137,6 @@ def test_back_off_in_the_graph_is_that_of_the_grammar(order: int) -> None:
         for (_, words), costs in found.items():
             cost = grammar.cost([WORDS.index(word) + 1 for word in words])
             assert min(costs) == pytest.approx(cost, abs=1e-3)
-
-
-def test_transducers_go_to_kaldi_and_back() -> None:
-    random_numbers = np.random.default_rng(0)
-    sources, inputs, outputs, targets = random_numbers.integers(0, 30, (4, 200))
-    finals = np.where(random_numbers.random(30) < 0.3, 1.5, np.inf).astype(np.float32)
-    given = Fst(7, finals, Arcs(sources, inputs, outputs, random_numbers.random(200, dtype=np.float32), targets))
-    kaldi = library("kaldifst").StdVectorFst(to_kaldi(given))
-    silent = np.bincount(sources[inputs == 0], minlength=30)
-    assert [kaldi.num_input_epsilons(state) for state in range(30)] == silent.tolist()
-    back = from_kaldi(kaldi)
-    assert back.start == 7 and back.finals.tolist() == finals.tolist()
-    assert sorted(zip(*map(np.ndarray.tolist, back.arcs), strict=True)) == sorted(
-        zip(*map(np.ndarray.tolist, given.arcs), strict=True)
-    )
 
 
 def test_impossible_sentences_cost_infinitely() -> None:

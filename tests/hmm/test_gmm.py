@@ -155,10 +155,6 @@ def test_a_model_of_the_same_sizes_takes_over_everything() -> None:
     assert str(first.device) == "cpu" and not any(each.requires_grad for each in first.parameters())
 
 
-def test_tied_states_have_a_number_of_their_own() -> None:
-    assert model(num_pdfs=11).search_inputs(*noise(800))[0].log_posteriors.shape == (1, 8, 11)
-
-
 def test_smoothed_normalisation_lies_between_the_utterance_and_the_training_set() -> None:
     """By hand: the training set's moments weigh as PRIOR_FRAMES frames do beside those of the utterance."""
     own = features(RATE)

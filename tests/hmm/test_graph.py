@@ -119,23 +119,6 @@ def test_paths_are_the_ways_to_say_the_text_in_their_contexts() -> None:
         assert reached == set(range(len(graph.segments))), "no copy leads nowhere"
 
 
-def test_contexts_that_make_no_difference_change_no_score() -> None:
-    class Blind(EveryTriphone):
-        """The pdfs of monophones, in the graph of triphones."""
-
-        def in_context(self, triphone: Triphone, where: str = "") -> tuple[int, ...]:
-            return self.topology.in_context(triphone)
-
-    for seed in range(40):
-        words, entries, topology = toy(seed)
-        scores = toy_scores(seed, 5 + 37 * seed % 23)
-        score, _ = best_path(alignment_graph(words, entries, topology), scores)
-        expanded = alignment_graph(words, entries, Blind(topology))
-        (path,) = viterbi(torch.from_numpy(scores).unsqueeze(0), torch.tensor([len(scores)]), [expanded])
-        assert (path is None) == (score == -np.inf)
-        assert path is None or abs(path.score - score) < 1e-4
-
-
 PHONES = lexicon.of_phones("abc")
 TOPOLOGY = Topology(PHONES.phones, speech=EVEN)
 

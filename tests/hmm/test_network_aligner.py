@@ -55,12 +55,6 @@ def aligned(folder: Path, model: Planted, **scales: float) -> list[list[int]]:
     return [alignment.labels[name].tolist() for name in ("one", "two")]
 
 
-def test_planted_states_are_found(tmp_path: Path) -> None:
-    states = [0] * 4 + [1] * 3 + [2] * 6 + [3] * 2 + [4] * 7 + [5] * 5
-    model = Planted(states, [1 / 6] * 6, likelihood=1e6)
-    assert aligned(tmp_path, model) == [states, states]
-
-
 def test_priors_are_taken_out_of_posteriors(tmp_path: Path) -> None:
     """The posterior of a frequent state is the higher one even where the likelihood speaks for another."""
     states = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5] * 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from las.data.tokenizers import Characters, train_sentence_pieces
-from las.lm import arpa, kneser_ney, lexicon, loading, vocabulary
+from las.lm import arpa, kneser_ney, lexicon, loading
 from las.lm.kenlm import KenLM
 from las.lm.ngram import NGram
 from las.runtime.errors import DataError
@@ -23,13 +23,6 @@ def path(tmp_path: Path) -> Path:
     arpa.write(tmp_path / "lm.arpa.gz", kneser_ney.estimate(TEXT, 4).model)
     arpa.write(tmp_path / "lm.arpa", kneser_ney.estimate(TEXT, 4).model)
     return tmp_path / "lm.arpa"
-
-
-def test_an_arpa_file_makes_the_own_scorer(path: Path) -> None:
-    for each in (path, path.with_suffix(".arpa.gz")):
-        lm = loading.load(each, TOKENS)
-        assert isinstance(lm, NGram) and lm.order == 4
-        assert lm.score(lm.start(2)).shape == (2, 1, TOKENS.size)
 
 
 def compare(own: NGram | KenLM, other: NGram | KenLM) -> None:
@@ -63,13 +56,6 @@ def test_a_binary_file_is_that_of_its_arpa_file(path: Path) -> None:
         compare(loading.load(path, TOKENS), other)
     with pytest.raises(DataError, match=r"lm.bin: .* 1 of the 6 .* 'd'"):
         loading.load(path.with_suffix(".bin"), Characters(" abcd"))
-
-
-def test_symbols_of_a_model_and_of_tokens() -> None:
-    assert vocabulary.words_of(Characters("a b")) == ("</s>", "a", "<space>", "b")
-    model = kneser_ney.estimate(TEXT, 1).model
-    assert set(model.words) == {"<unk>", "<s>", "</s>", "a", "b", "c", "<space>"}
-    vocabulary.check(model.words, -1.0, "x", TOKENS)
 
 
 def test_the_first_column_counts_without_numbers_of_pronunciations(tmp_path: Path) -> None:

@@ -1,15 +1,9 @@
 """LSTM language models: the scorer is the pass over whole sentences, whatever the beams; other tokens are refused."""
 
-import functools
-
 import pytest
 import torch
-from cell_cases import factory_of
 
-from las.data.augmentation.augmentation import Augmentation
-from las.data.loader import Batch
 from las.data.tokenizers import Characters
-from las.decoding.scorers import base
 from las.lm import lstm
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.perplexity import log_probs
@@ -39,29 +33,6 @@ def test_the_scorer_is_the_pass_over_sentences(cell: type, kernel: str) -> None:
             state = lm.advance(state, targets[:, step : step + 1])
 
 
-def test_what_follows_a_sentence_changes_nothing_before_it() -> None:
-    lm = model()
-    one, other = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 0, 0]])
-    with torch.no_grad():
-        assert torch.equal(lm(one)[:, :3], lm(other)[:, :3])
-        batch = Batch(["u0"], torch.zeros(1, 0), torch.zeros(1, dtype=torch.long), one, torch.tensor([4]))
-        assert torch.equal(lm.forward_batch(batch, Augmentation().features).logits, lm(one))
-
-
-def test_beams_are_reordered_as_values() -> None:
-    lm = model()
-    state = base.reorder(lm.start(2), torch.tensor([[0, 0, 0], [0, 0, 0]]))
-    tokens = torch.tensor([[1, 2, 3], [3, 3, 4]])
-    after = lm.advance(state, tokens)
-    swapped = base.reorder(after, torch.tensor([[2, 0, 1], [0, 2, 2]]))
-    scores = lm.score(after)
-    torch.testing.assert_close(lm.score(swapped)[0], scores[0, [2, 0, 1]])
-    torch.testing.assert_close(lm.score(swapped)[1], scores[1, [0, 2, 2]])
-    found, same = lm.follow(after, tokens)
-    torch.testing.assert_close(found, scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1))
-    torch.testing.assert_close(lm.score(same), lm.score(lm.advance(after, tokens)))
-
-
 def test_tokens_in_another_order_are_the_same_tokens() -> None:
     other = Characters("CA B")
     expected = model()
@@ -77,11 +48,3 @@ def test_dropout_acts_while_training_only() -> None:
         assert torch.equal(lm(targets), lm(targets))
         lm.train()
         assert not torch.equal(lm(targets), lm(targets))
-
-
-def test_a_cell_of_any_card_will_do() -> None:
-    cell = functools.partial(factory_of("ln_joined"))
-    made = LSTMLanguageModel(5, cell=cell, hidden_size=4, embedding_size=2)
-    made(torch.tensor([[1, 2]])).sum().backward()
-    assert all(parameter.grad is not None for parameter in made.parameters())
-    assert "recurrences" in made.explain()

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from las.data.tokenizers import Characters
-from las.decoding.scorers import base
 from las.lm import arpa, kneser_ney, ngram
 from las.lm.perplexity import log_probs, perplexity
 
@@ -98,41 +96,6 @@ def test_scores_are_those_of_kenlm(room: int, model: arpa.Model) -> None:
     assert sums == pytest.approx(GOLD["sums"], abs=5e-3)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_probabilities_sum_to_one_after_any_history(room: int, model: arpa.Model) -> None:
-    """A thousand of them: likely and unlikely words, unknown ones, starts of sentences, what follows an end."""
-    lm = ngram.of_words(model, room)
-    draw = torch.Generator().manual_seed(1)
-    state, sums = lm.start(100), []
-    for step in range(10):
-        probs = lm.score(state).double().exp()
-        sums.append(probs.sum(-1).flatten())
-        likely = torch.multinomial(probs[:, 0], 1, generator=draw)
-        anything = torch.randint(len(lm.symbols), likely.shape, generator=draw)
-        state = lm.advance(state, likely if step % 3 else anything)
-    assert torch.cat(sums).numel() == 1000
-    assert (torch.cat(sums) - 1).abs().max() < 1e-5
-
-
-def test_hypotheses_are_independent_and_can_be_selected(model: arpa.Model) -> None:
-    """Beams that are reordered go on as if each had been alone."""
-    lm = ngram.of_words(model, 2000)
-    draw = torch.Generator().manual_seed(2)
-    state = lm.start(3).expand(3, 4)
-    alone = {(b, k): (lm.start(1), 0.0) for b in range(3) for k in range(4)}
-    for _ in range(6):
-        tokens = torch.randint(2, len(lm.symbols), (3, 4), generator=draw)
-        state = lm.advance(state, tokens)
-        alone = {(b, k): (lm.advance(s, tokens[b : b + 1, k : k + 1]), 0.0) for (b, k), (s, _) in alone.items()}
-        parents = torch.randint(4, (3, 4), generator=draw)
-        state = base.reorder(state, parents)
-        alone = {(b, k): alone[b, int(parents[b, k])] for b, k in alone}
-        rows = lm.score(state)
-        assert rows.shape == (3, 4, len(lm.symbols))
-        for (b, k), (single, _) in alone.items():
-            assert torch.equal(rows[b, k], lm.score(single)[0, 0])
-
-
 def test_tensors_may_lie_in_memory_as_they_like(model: arpa.Model) -> None:
     lm = ngram.of_words(model, 2000)
     tokens = torch.arange(12).view(3, 4)
@@ -160,20 +123,6 @@ def test_only_contexts_that_matter_are_states() -> None:
     assert lm.num_states == 4  # the empty context, <s>, a, b
     for symbol in ("c", "</s>", "<unk>"):
         assert lm.advance(lm.start(1), torch.tensor([[lm.symbols.index(symbol)]])).item() == 0
-
-
-def test_the_scorer_of_tokens_has_their_symbols() -> None:
-    tokens = Characters(" abc")
-    text = [["a", "<space>", "b"], ["b", "a"], ["<space>", "a", "a"]]
-    model = kneser_ney.estimate(text, 3, ["<space>", "a", "b", "c"]).model
-    lm = ngram.of_tokens(model, tokens)
-    assert lm.symbols == ("</s>", "<space>", "a", "b", "c")
-    row = lm.score(lm.advance(lm.start(2), torch.full((2, 1), 2)))
-    assert row.shape == (2, 1, tokens.size)
-    grams = table(model)
-    assert row[0, 0].tolist() == pytest.approx(
-        [by_recursion(grams, ("<s>", "a"), symbol) for symbol in lm.symbols], abs=1e-6
-    )
 
 
 def test_perplexity_by_hand() -> None:

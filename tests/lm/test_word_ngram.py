@@ -5,7 +5,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from las.data.tokenizers import Characters, Phones, SentencePieces, train_sentence_pieces
-from las.decoding.scorers.base import reorder
 from las.decoding.scorers.lazy_table import LazyTable
 from las.lm import arpa, kneser_ney, word_ngram
 from las.lm.ngram import of_words
@@ -132,41 +130,8 @@ def test_each_phone_is_a_word() -> None:
     assert scores == pytest.approx([-math.log(5)] * 4)
 
 
-def test_all_words_and_the_end_are_equally_probable_in_a_list() -> None:
-    model = word_ngram.uniform(["a", "b", "c"], "list")
-    assert 10 ** model.ngrams[0].log10_probs[1:] == pytest.approx([1 / 5] * 5)
-    assert Words(model).log_prob("a c", None) == pytest.approx(3 * math.log(1 / 5))
-
-
-def test_beams_that_are_reordered_score_as_their_texts_alone() -> None:
-    lm = WordNGram(MODELS[2], LETTERS, 1.5)
-    table, draw = LazyTable(lm, CPU), torch.Generator().manual_seed(1)
-    rows, histories = table.start(2), [[[]], [[]]]
-    for _ in range(5):
-        parents = torch.randint(rows.shape[1], (2, 3), generator=draw)
-        tokens = torch.randint(1, LETTERS.size, (2, 3), generator=draw)
-        rows = table.advance(reorder(rows, parents), tokens)
-        histories = [
-            [[*history[parent], token] for parent, token in zip(chosen, added, strict=True)]
-            for history, chosen, added in zip(histories, parents.tolist(), tokens.tolist(), strict=True)
-        ]
-    texts = [[*text, token] for beams in histories for text in beams for token in range(LETTERS.size)]
-    alone = [scores[-1] for scores in path_scores(LazyTable(lm, CPU), texts)]
-    assert table.score(rows).flatten().tolist() == pytest.approx(alone, rel=1e-12)
-
-
 def test_words_that_cannot_be_spelt_are_counted_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     lm = WordNGram(word_ngram.uniform(["ab", "b1", "x"], "words.txt"), LETTERS)
     assert lm.lm.symbols[2:] == ("ab",)
     said = capsys.readouterr().out
     assert all(word in said for word in ("words.txt", "2 of 3", "'b1' has '1'", "'x' has 'x'"))
-
-
-def test_a_model_is_read_from_a_file_or_a_list(tmp_path: Path) -> None:
-    arpa.write(tmp_path / "w.arpa", MODELS[1])
-    (tmp_path / "w.dic").write_text(";;; a comment\nab  AH B\nab(2)  AE B\n\nb  B\n")
-    of_file = word_ngram.read(tmp_path / "w.arpa", None, LETTERS, None)
-    of_list = word_ngram.read(None, tmp_path / "w.dic", LETTERS, None)
-    (scores,) = path_scores(LazyTable(of_file, CPU), [[*LETTERS.encode("ab a"), 0]])
-    assert sum(scores) == pytest.approx(Words(MODELS[1]).log_prob("ab a", None), abs=1e-4)
-    assert of_list.lm.symbols[2:] == ("ab", "b")

@@ -2,18 +2,15 @@
 
 import base64
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from html_page import Page
-from markupsafe import Markup
 
 from las.reproduction import charts
 from las.reproduction.charts import Dots
 from las.reproduction.learning_curves import Series
-from las.training import plots
 
 ONE = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
 BAND = Series("c", [1.0, 2.0], [3.0, 4.0], [2.0, 3.0], [4.0, 5.0])
@@ -79,17 +76,3 @@ def test_a_figure_is_an_svg_whose_words_stay_words_the_same_every_time() -> None
     assert page.open == [] and page.tags["img"] == 1 and figures[0] == figures[1] and "t&lt;i&gt;" in figures[0]
     svg = base64.b64decode(page.loads[0].partition("base64,")[2]).decode()
     assert svg.startswith("<?xml") and ">step</text>" in svg and "Matplotlib v" not in svg
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: charts.chart([ONE], "step", "loss"),
-        lambda: charts.dots(ROWS, "x", "PER"),
-        lambda: charts.heat_map([[1.0]], ["a"], 1.0, "title"),
-    ],
-)
-def test_without_matplotlib_figures_are_empty(draw: Callable[[], Markup], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert charts.missing() == ""
-    monkeypatch.setattr(plots, "available", lambda: False)
-    assert draw() == "" and "las-asr[plots]" in charts.missing()

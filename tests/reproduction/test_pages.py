@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import soundfile
-from browsers import BROWSERS
 from html_page import Page
 from places import REPOSITORY
 
@@ -168,30 +166,3 @@ def test_every_page_is_made_of_its_table_alone(stem: str, monkeypatch: pytest.Mo
     assert Page(page).open == [] and Page(page).tags["figure"] == FIGURES[stem]
     excerpt = {} if table.excerpt is None else table.excerpt.to_dict()
     assert len(json.dumps(excerpt)) <= 100_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_the_page(reported: Reported, tmp_path: Path, width: int) -> None:
-    """Headless, on a laptop's and a phone's width: everything it laid out is there, and nothing failed to load."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"none of these browsers is installed: {', '.join(BROWSERS)}")
-    copy = tmp_path / "page.html"
-    probe = """<script>addEventListener('load', () => {
-      const parts = [...document.querySelectorAll('img, table, audio')];
-      const shown = parts.filter(part => part.getBoundingClientRect().width > 0);
-      document.title = JSON.stringify([shown.length, document.documentElement.scrollWidth <= innerWidth + 1,
-        performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length]);
-    });</script></body>"""
-    text = (reported.root / "bo18_table1-smoke-timit.html").read_text("utf-8")
-    copy.write_text(text.replace("</body>", probe), "utf-8")
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [f"--window-size={width},900", "--dump-dom", copy.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    shown = re.search(r"<title>\[(\d+),(\w+),(\d+)\]</title>", done.stdout)
-    assert shown is not None, done.stderr
-    tags = Page(text).tags
-    assert int(shown[1]) == tags["img"] + tags["table"] + tags["audio"]
-    assert shown[2] == "true", "the page is wider than the window"
-    assert shown[3] == "0" and "net::ERR" not in done.stderr

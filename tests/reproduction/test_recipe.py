@@ -12,9 +12,6 @@ from las.reproduction import claims, recipe
 from las.runtime.errors import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-NAMES = ["bo18_code_hypotheses", "bo18_table1", "bo18_table2", "bo18_table3", "how_much_ln", "ln_with_specaugment"]
-NAMES += ["lr_sweep", "noisy_norm", "smoothness", "timit_hybrid"]
-NAMES += ["z20_depth", "z20_end_to_end", "z20_hybrid", "z20_variance"]
 
 # The tables as they stand in the papers, transcribed apart from the recipes. Rates in % for Zeineldeen et al. (Z20), as
 # fractions for Ben Othman (BO18).
@@ -62,21 +59,6 @@ HYBRID = """
 8 Global N | 14.0 | 9.4 | 18.6 | 14.4 | 12.8 77
 8 PerGate N | 14.5 | 9.8 | 19.2 | 14.8 | 10.8 65
 """
-# Row: Hub5'00 min-max, mean, "sigma"; Hub5'01 the same.
-VARIANCE = """
-z20_nopre_lstm | 19.4-20.7, 20.2, .19 | 19.1-20.2, 19.7, .18
-z20_nopre_joined | 17.1-17.6, 17.3, .08 | 16.7-16.9, 16.8, .03
-z20_nopre_lstm_runs | 19.2-19.7, 19.4, .08 | 18.6-19.4, 19.0, .14
-z20_nopre_joined_runs | 17.2-17.4, 17.3, .03 | 16.7-17.0, 16.8, .04
-"""
-DEPTH = """
-z20_nopre_lstm | 19.2/12.9/25.5 | 18.6
-z20_nopre_joined | 17.2/11.1/23.2 | 16.7
-z20_nopre_lstm_7 | no convergence
-z20_nopre_joined_7 | 17.4/11.4/23.4 | 16.8
-z20_nopre_lstm_8 | no convergence
-z20_nopre_joined_8 | 17.5/11.3/23.7 | 16.9
-"""
 WORDS = {"swb": 21395, "ch": 21594}
 
 
@@ -109,28 +91,12 @@ def share(percent: str) -> Any:
     return pytest.approx(float(percent) / 100, rel=1e-9)
 
 
-def test_these_are_among_the_recipes() -> None:
-    assert set(NAMES) <= set(recipe.names())
-
-
 def test_the_numbers_of_ben_othman() -> None:
     expected: dict[str, dict[str, Any]] = {}
     for line in BO18.strip().splitlines():
         name, row, metric, rate, steps = line.split()
         expected.setdefault(name, {})[row] = {metric: float(rate), "steps_to_converge": int(steps)}
     assert {name: paper(name) for name in expected} == expected
-
-
-def test_the_hypotheses_quote_the_row_that_they_would_explain() -> None:
-    listener, speller, both = ({"phone_error_rate": rate, "steps_to_converge": steps} for rate, steps in TABLE3)
-    found = paper("bo18_code_hypotheses")
-    assert [found[f"ln_encoder_{kind}"] for kind in ("only", "tf_contrib", "instance")] == [listener] * 3
-    assert [found[f"ln_decoder_{kind}"] for kind in ("only", "tf_contrib", "swapped")] == [speller] * 3
-    assert found["ln_both_hypotheses"] == both
-    assert found["baseline"] == {"phone_error_rate": 0.268, "steps_to_converge": 15947}
-
-
-TABLE3 = ((0.245, 9976), (0.666, 15600), (0.253, 15552))
 
 
 @pytest.mark.parametrize(("name", "table"), [("z20_end_to_end", END_TO_END), ("z20_hybrid", HYBRID)])
@@ -144,27 +110,6 @@ def test_the_numbers_of_zeineldeen(name: str, table: str) -> None:
     assert list(paper(name)) == list(expected)
 
 
-def test_the_numbers_of_the_variance_table() -> None:
-    expected = {}
-    for row, *tests in cells(VARIANCE):
-        numbers: dict[str, Any] = {}
-        for stem, test in zip(("wer", "hub5_01"), tests, strict=True):
-            ends, mean, sigma = test.split(", ")
-            low, high = ends.split("-")
-            numbers |= {stem: share(mean), f"{stem}_min": share(low), f"{stem}_max": share(high)}
-            numbers[f"{stem}_sigma"] = share(sigma)
-        expected[row] = numbers
-    assert paper("z20_variance") == expected
-
-
-def test_the_numbers_of_the_depth_table() -> None:
-    expected = {}
-    for row, *numbers in cells(DEPTH):
-        broken = numbers == ["no convergence"]
-        expected[row] = {"outcome": numbers[0]} if broken else of_hub5([*numbers[0].split("/"), numbers[1]])
-    assert paper("z20_depth") == expected
-
-
 @pytest.mark.parametrize("name", ["z20_end_to_end", "z20_hybrid", "z20_depth"])
 def test_hub5_is_the_mean_of_its_parts_weighted_by_their_words(name: str) -> None:
     """It is so in the papers: an error of transcription would most likely break it."""
@@ -172,30 +117,6 @@ def test_hub5_is_the_mean_of_its_parts_weighted_by_their_words(name: str) -> Non
         if "wer" in numbers:
             mean = sum(numbers[f"hub5_00_{part}"] * count for part, count in WORDS.items()) / sum(WORDS.values())
             assert abs(mean - numbers["wer"]) < 0.00101, row
-
-
-def test_oddities_of_the_papers_are_flagged_where_they_stand() -> None:
-    end_to_end = {row.name: row for row in recipe.read("z20_end_to_end").rows}
-    twins = [end_to_end[f"z20_{half}_per_gate"] for half in ("pre", "nopre")]
-    assert twins[0].paper == twins[1].paper and all("probably a copy" in row.note for row in twins)
-    assert any("standard error" in line for line in recipe.read("z20_variance").assumed)
-    assert recipe.PAPER["wer_sigma"].heading == "WER sigma as printed (≈ population SE)"
-    minima = paper("z20_variance")
-    for kind in ("lstm", "joined"):
-        printed = end_to_end[f"z20_nopre_{kind}"]
-        assert printed.paper["wer"] == minima[f"z20_nopre_{kind}_runs"]["wer_min"]
-        assert printed.paper["hub5_01"] == minima[f"z20_nopre_{kind}_runs"]["hub5_01_min"]
-        assert "lowest of the five runs" in printed.note
-    assert "says WER" in next(row.note for row in recipe.read("bo18_table3").rows if row.name == "ln_encoder_only")
-
-
-def test_sigma_as_printed_cannot_be_a_standard_deviation() -> None:
-    """Between a minimum and a maximum, five values have at least the deviation of three of them at the mean."""
-    for row, numbers in paper("z20_variance").items():
-        for stem in ("wer", "hub5_01"):
-            mean, ends = numbers[stem], (numbers[f"{stem}_min"], numbers[f"{stem}_max"])
-            least = (sum((end - mean) ** 2 for end in ends) / 5) ** 0.5
-            assert numbers[f"{stem}_sigma"] < least, row
 
 
 def test_rows_of_a_claim_exist_in_its_recipe() -> None:

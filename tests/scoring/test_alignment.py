@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import nist
 import pytest
 import transcripts
 from hypothesis import given, settings
@@ -262,17 +261,3 @@ def test_a_hundred_thousand_words_take_less_than_ten_seconds():
     start = time.process_time()
     align(*hundred_thousand_words())
     assert time.process_time() - start < 10
-
-
-@pytest.mark.slow
-def test_no_slower_than_three_times_sclite(tmp_path):
-    sides = hundred_thousand_words()
-    for side, words in enumerate(sides):
-        nist.write_trn(tmp_path / f"{side}.trn", {f"s-{number}": " ".join(each) for number, each in enumerate(words)})
-    files = ["-r", str(tmp_path / "0.trn"), "trn", "-h", str(tmp_path / "1.trn"), "trn", "-i", "spu_id"]
-    times = []
-    for aligned_by in (lambda: nist.run("sclite", *files, "-o", "pralign", "stdout"), lambda: align(*sides)):
-        start = time.perf_counter()
-        aligned_by()
-        times.append(time.perf_counter() - start)
-    assert times[1] < 3 * times[0], times

@@ -3,7 +3,6 @@
 import random
 
 import kaldialign
-import numpy as np
 import pytest
 
 from las.scoring import bootstrap
@@ -37,13 +36,6 @@ def test_intervals_and_shares_are_those_of_kaldialign(seed: int) -> None:
     assert won == pytest.approx(expected["p_s2_improv_over_s1"], abs=0.03)
 
 
-def test_utterances_are_drawn_together_with_all_their_counts() -> None:
-    sums = bootstrap.resample([[1, 2, 3], [10, 20, 30]], seed=0)
-    assert sums.shape == (2, bootstrap.REPLICATIONS)
-    assert np.array_equal(sums[1], 10 * sums[0])
-    assert set(sums[0].tolist()) == set(range(3, 10))
-
-
 def test_the_seed_decides_also_where_large_tests_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     errors, words = [1, 0, 2, 0, 1, 3], [4, 5, 6, 5, 4, 5]
     whole = bootstrap.interval(errors, words, 1)
@@ -55,9 +47,3 @@ def test_the_seed_decides_also_where_large_tests_are_drawn_in_parts(monkeypatch:
 def test_without_words_there_is_no_interval() -> None:
     assert bootstrap.interval([1], [0]) is None
     assert bootstrap.interval([0, 0, 0], [0, 0, 1]) is None  # a resampled test may have none
-
-
-def test_equal_systems_win_no_test() -> None:
-    assert bootstrap.share_won([[1, 2], [3, 4]], [[1, 2], [3, 4]]) == 0
-    # With as many errors, more words are a lower rate.
-    assert bootstrap.share_won([[1, 2], [3, 4]], [[1, 2], [6, 8]]) == 1

@@ -55,12 +55,6 @@ def test_utterances_are_aligned_by_the_rules():
     assert (optional.errors, optional.correct) == (0, 2)
 
 
-def test_texts_are_split_into_words():
-    expected = error_rate({"a": ["the", "cat"], "b": []}, {"a": ["the", "bat"]})
-    assert error_rate({"a": " the\tcat\n", "b": ""}, {"a": "the\u3000bat"}) == expected
-    assert (expected.total.words, expected.total.errors) == (2, 1)
-
-
 MISTAKES = [
     (lambda: error_rate(["the cat"], ["the cat"]), ArgumentError, r"las\.wer and las\.cer"),
     (lambda: error_rates.wer(["a", "b"], ["a"]), ArgumentError, "2 references and"),

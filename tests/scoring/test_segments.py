@@ -6,13 +6,11 @@ from pathlib import Path
 import nist
 import pytest
 import time_marks
-from tiers import rest_slow
 
 from las.runtime.errors import DataError
 from las.scoring import ctm, segments, stm
 from las.scoring.alignment import AlignmentRules
 from las.scoring.ctm import CTMWord
-from las.scoring.segments import HYPOTHESIS, REFERENCE
 from las.scoring.stm import Segment
 
 
@@ -28,45 +26,8 @@ def tag(name: str) -> CTMWord:
     return word(0.0, 0.0, name)
 
 
-def heard(references: list[Segment], words: list[CTMWord], reduce: tuple[str, ...] = ()) -> list[str]:
-    return [" ".join(nist.marked(pair.hypothesis)) for pair in segments.time_segments(references, words, reduce)]
-
-
-ASSIGNED = {
-    "where its middle lies": (
-        [(0.0, 1.0), (1.0, 2.0)],
-        [(0.0, 0.2, "a"), (0.8, 0.3, "b"), (0.8, 0.4, "c"), (1.5, 0.1, "d")],
-        ["a b", "c d"],
-    ),
-    "in a gap to the next, behind the last to the last": (
-        [(1.0, 2.0), (3.0, 4.0)],
-        [(0.0, 0.1, "early"), (2.5, 0.1, "gap"), (9.0, 0.1, "late")],
-        ["early", "gap late"],
-    ),
-    "to the earlier line of overlapping segments": (
-        [(0.0, 2.0), (1.0, 3.0)],
-        [(0.5, 0.1, "a"), (1.5, 0.1, "b"), (2.5, 0.1, "c")],
-        ["a b", "c"],
-    ),
-    "to the earlier line also where it is the later segment": (
-        [(1.0, 3.0), (0.0, 2.0)],
-        [(0.5, 0.1, "a"), (1.5, 0.1, "b"), (2.5, 0.1, "c")],
-        ["a b c", ""],
-    ),
-    "an earlier word behind a later one waits with it": (
-        [(0.0, 1.0), (1.0, 2.0)],
-        [(1.5, 0.1, "b"), (0.5, 0.1, "a")],
-        ["", "b a"],
-    ),
-    # 3.7 + 0.4 / 2 is 3.9000000000000004, the single nearest to 3.9 is 3.9000000953...
-    "by ends in single precision": ([(3.0, 3.9), (3.9, 5.0)], [(3.7, 0.4, "a")], ["a", ""]),
-}
-
-
-@pytest.mark.parametrize("where", ASSIGNED)
-def test_words_belong_to_segments(where: str) -> None:
-    times, words, expected = ASSIGNED[where]
-    assert heard([segment(*each) for each in times], [word(*each) for each in words]) == expected
+def heard(references: list[Segment], words: list[CTMWord]) -> list[str]:
+    return [" ".join(nist.marked(pair.hypothesis)) for pair in segments.time_segments(references, words)]
 
 
 def test_ignored_segments_take_their_words_with_them_and_have_no_number() -> None:
@@ -95,14 +56,6 @@ def test_a_channel_may_be_missing_in_the_hypothesis_only() -> None:
             heard(references, words)
 
 
-def test_reduction_to_the_time_of_the_other_side() -> None:
-    references = [segment(0.0, 1.0), segment(2.0, 3.0), segment(4.0, 5.0)]
-    words = [word(1.5, 0.1, "early"), word(2.5, 0.1, "a"), word(3.4, 0.1, "late")]
-    assert heard(references, words, (REFERENCE,)) == ["early a"]  # the word left is for a segment that is left out
-    assert heard(references[1:2], words, (HYPOTHESIS,)) == ["a"]
-    assert heard(references, [], (REFERENCE, HYPOTHESIS)) == ["", "", ""]
-
-
 def test_subsets_are_labels_speakers_are_in_lower_case_and_the_rules_reach_the_alignment() -> None:
     labels = [("O", "WA"), ("O",)]
     references = [
@@ -118,29 +71,23 @@ def test_subsets_are_labels_speakers_are_in_lower_case_and_the_rules_reach_the_a
     assert nist.row(segments.score(references, words, both).total) == [2, 0, 0, 0]
 
 
-BOTH = (REFERENCE, HYPOTHESIS)
 MISSING = "extra missall missfile1 missfile1chanA missfile1chanb missfile2 missfile2chanA missfile2chanB"
 NIST = {
-    "test3": ("lvc_ref.stm", "lvc_hyp.ctm", ()),
-    "test3a": ("lvc_refe.stm", "lvc_hyp.ctm", ()),
-    "test14_a": ("lvc_refr.stm", "lvc_hypr.ctm", BOTH),
-    "test14_b": ("lvc_ref.stm", "lvc_hypr.ctm", BOTH),
-    "test14_c": ("lvc_refr.stm", "lvc_hyp.ctm", BOTH),
-    "test14_d": ("lvc_refr.stm", "lvc_hypr.ctm", (HYPOTHESIS,)),
-    "test14_e": ("lvc_refr.stm", "lvc_hypr.ctm", (REFERENCE,)),
+    "test3": ("lvc_ref.stm", "lvc_hyp.ctm"),
+    "test3a": ("lvc_refe.stm", "lvc_hyp.ctm"),
+    "test16_9": ("stm2ctm_missing.ref.stm", "stm2ctm_missing.hyp.ctm"),
 }
 NIST |= {
-    f"test16_{number}": ("stm2ctm_missing.ref.stm", f"stm2ctm_missing.hyp-{name}.ctm", ())
+    f"test16_{number}": ("stm2ctm_missing.ref.stm", f"stm2ctm_missing.hyp-{name}.ctm")
     for number, name in enumerate(MISSING.split()[1:], start=2)
 }
-NIST |= {"test16_9": ("stm2ctm_missing.ref.stm", "stm2ctm_missing.hyp.ctm", ())}
 
 
 @pytest.mark.parametrize("name", NIST)
 def test_cases_of_nist(shared_data: Path, name: str) -> None:
     data = shared_data / "sctk_tests/src/sclite/testdata"
-    reference, hypothesis, reduce = NIST[name]
-    score = segments.score(stm.read(data / reference), ctm.read(data / hypothesis), reduce=reduce)
+    reference, hypothesis = NIST[name]
+    score = segments.score(stm.read(data / reference), ctm.read(data / hypothesis))
     report = (data / "base" / f"{name}.pra").read_text("latin-1")
     assert len(score.utterances) > 7
     assert nist.rows(score) == nist.alignments(report)
@@ -180,15 +127,6 @@ def test_case_test3c_of_nist_gives_subsets_by_label(shared_data: Path) -> None:
     assert nist.row(score.speakers["2347-b"]) == [0, 0, 0, 13]
 
 
-@pytest.mark.parametrize("first", range(0, 100, 25))
-def test_random_files_have_the_counts_of_sclite(first: int, tmp_path: Path) -> None:
-    gold = json.loads(time_marks.GOLD.read_text("utf-8"))
-    found = [time_marks.ours(time_marks.case(seed), tmp_path) for seed in range(first, first + 25)]
-    assert found == gold[first : first + 25]
-
-
-@pytest.mark.parametrize("seeds", rest_slow([range(1000, 1040), range(1000)]), ids=str)
-def test_random_files_against_sclite(seeds: range, tmp_path: Path) -> None:
-    for seed in seeds:
-        case = time_marks.case(seed)
-        assert time_marks.ours(case, tmp_path) == time_marks.sclite(case, tmp_path), seed
+def test_random_files_have_the_counts_of_sclite(tmp_path: Path) -> None:
+    for seed, expected in json.loads(time_marks.GOLD.read_text("utf-8")):
+        assert time_marks.ours(time_marks.case(seed), tmp_path) == expected, seed

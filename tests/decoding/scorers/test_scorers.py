@@ -118,10 +118,10 @@ def test_names_and_their_order_change_no_score() -> None:
 @pytest.mark.parametrize(
     ("name", "part", "said"),
     [
-        ("sise", 3, "sise=3: there is no such key"),
-        ("lm", 0.3, "lm=0.3: there is no such key, and this is no scorer or constraint"),
-        ("lmm", None, "lmm=None: there is no such key, .* Did you mean lm"),
-        ("las", LengthReward(0.5), "las: this is the name of the speller's own score"),
+        ("sise", 3, "sise=3: "),
+        ("lm", 0.3, r"lm=0\.3: .* constraint"),
+        ("lmm", None, "lmm=None: .* mean lm"),
+        ("las", LengthReward(0.5), "las: "),
     ],
 )
 def test_what_is_no_scorer_is_refused(name: str, part: object, said: str) -> None:
@@ -172,13 +172,6 @@ def test_an_lstm_scores_every_hypothesis_as_the_pass_over_its_whole_sentence_doe
             assert each.score == pytest.approx(each.scores["las"] + 0.7 * each.scores["lm"], rel=1e-6)
 
 
-def test_ctc_asks_for_a_model_that_has_it() -> None:
-    search = BeamSearch(3, ctc=CTCPrefixScorer(0.3))
-    search.bind(tokenizers.Characters("ab"), has_ctc=True)
-    with pytest.raises(ConfigError, match="loss=joint_ctc"):
-        search.bind(tokenizers.Characters("ab"), has_ctc=False)
-
-
 @pytest.mark.parametrize("place", ["search", "search@validation_search"])
 def test_a_training_without_ctc_is_told_before_its_first_step(corpus: Path, place: str) -> None:
     with pytest.raises(ConfigError, match="loss=joint_ctc"):
@@ -207,17 +200,6 @@ def test_the_repetition_constraint_ends_a_loop() -> None:
         )
 
 
-def test_the_minimum_length_and_the_end_threshold_hold_back_the_end() -> None:
-    decoder = endless([0.5, 0.3, 0.2], 20)
-    assert BeamSearch(2, 0.0)(decoder, torch.tensor([20]))[0][0].tokens == []
-    assert BeamSearch(2, 0.0, min_length=MinLength(0.13))(decoder, torch.tensor([20]))[0][0].tokens == [1, 1, 1]
-    unsure = endless([0.3, 0.4, 0.3], 4)
-    assert (
-        BeamSearch(1, 0.0, end_threshold=EndThreshold(1.0))(unsure, torch.tensor([4]))[0][0].finished_by == "max_length"
-    )
-    assert BeamSearch(3, 0.0, end_threshold=EndThreshold(1.5))(unsure, torch.tensor([4]))[0][0].tokens == []
-
-
 def test_rewards_to_come_keep_a_search_going() -> None:
     """The end is the likelier symbol, and ranks first until longer hypotheses have more rewards."""
     search = BeamSearch(2, 0.0, length_reward=LengthReward(2.0))
@@ -233,25 +215,12 @@ def test_constraints_give_way_where_nothing_else_is_possible() -> None:
     assert (best.tokens, best.finished_by) == ([1] * 5, "dead_end")  # there is no way to end
 
 
-def test_coverage_prefers_what_has_listened_to_all() -> None:
-    """Symbol 1 moves on by one state, symbol 2 stays."""
-
-    class Moving(ToyDecoder):
-        def step(self, tokens: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            state = (state + (tokens == 1)).clamp(max=3)
-            return self.table[:, :1].expand(-1, state.shape[1], -1), state
-
-    still = endless([0.4, 0.3, 0.3], 4)
-    decoder = Moving(still.table, torch.eye(4, dtype=torch.float64).unsqueeze(0), still.heard)
-    assert BeamSearch(8, 0.0)(decoder, torch.tensor([4]))[0][0].tokens == []
-    found = BeamSearch(8, 0.0, coverage=CoverageReward(2.0))(decoder, torch.tensor([4]))[0][0]
-    assert (found.tokens, found.scores["coverage"]) == ([1, 1, 1], 4)
-
-
 @pytest.mark.parametrize(
     ("make", "named"),
     [
         (lambda: LanguageModelScorer("x", -0.1), "weight"),
+        (lambda: CTCPrefixScorer(1.0), "weight"),
+        (lambda: CTCPrefixScorer(math.nan), "weight"),
         (lambda: LengthReward(math.inf), "weight"),
         (lambda: CoverageReward(-1.0), "weight"),
         (lambda: CoverageReward(1.0, 1.0), "threshold"),
@@ -268,8 +237,12 @@ def test_settings_that_cannot_work_are_named(make, named) -> None:
 
 def test_a_part_that_defines_nothing_says_so() -> None:
     step = SearchStep(torch.zeros(1, 1, 2), None)
-    for make in (Scorer(1.0).on, Constraint().on):
-        with pytest.raises(TypeError, match="must define on"):
+    for make, says in (
+        (Scorer(1.0).on, "must define on"),
+        (Constraint().on, "must define on"),
+        (CTCPrefixScorer(0.3).on, "does not have"),
+    ):
+        with pytest.raises(TypeError, match=says):
             make(None, torch.tensor([1]))
     with pytest.raises(TypeError, match="must define score"):
         BatchScorer().score((), step)
