@@ -59,10 +59,7 @@ class Alignment(NamedTuple):
 
     @classmethod
     def of_paths(
-        cls,
-        spoken: Sequence[Spoken],
-        paths: Iterable[tuple[str, AlignmentGraph, BestPath | None]],
-        times: FrameTimes,
+        cls, spoken: Sequence[Spoken], paths: Iterable[tuple[str, AlignmentGraph, BestPath | None]], times: FrameTimes
     ) -> "Alignment":
         """The alignment of `spoken` by the best paths through their graphs, which come by id in any order."""
         by_id = {each.utterance.id: each for each in spoken}
@@ -269,11 +266,7 @@ def tied(examples: Sequence[Example], mixtures: Mixtures, topology: Topology, gr
 
 
 def labelled_examples(
-    spoken: Sequence[Spoken],
-    labels: Mapping[str, Labels],
-    features: Features,
-    lexicon: Lexicon,
-    states: StateNumbering,
+    spoken: Sequence[Spoken], labels: Mapping[str, Labels], features: Features, lexicon: Lexicon, states: StateNumbering
 ) -> list[Example]:
     """Examples of the utterances that have labels, the pdf of every frame; others are left out.
 

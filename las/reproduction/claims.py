@@ -149,10 +149,7 @@ CLAIMS = (
     ),
     Claim("C19", "LN narrows the spread over seeds.", "z20_variance", narrower("z20_nopre_joined", "z20_nopre_lstm")),
     Claim(
-        "C20",
-        "... and over repeated runs.",
-        "z20_variance",
-        narrower("z20_nopre_joined_runs", "z20_nopre_lstm_runs"),
+        "C20", "... and over repeated runs.", "z20_variance", narrower("z20_nopre_joined_runs", "z20_nopre_lstm_runs")
     ),
     Claim(
         "C21",

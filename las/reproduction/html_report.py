@@ -41,12 +41,10 @@ class Diagnostic(NamedTuple):
 OF_ATTENTION = f"Measures of attention are at the best step: {diagnostics.LEGEND}."
 DIAGNOSTICS = {
     "loss_change": Diagnostic(
-        "change of the loss per update",
-        "Change: of the training loss from one update to the next, relative to it.",
+        "change of the loss per update", "Change: of the training loss from one update to the next, relative to it."
     ),
     "weight_drift": Diagnostic(
-        "drift of weights",
-        "Drift: of the weights' deciles from one validation to the next, in standard deviations.",
+        "drift of weights", "Drift: of the weights' deciles from one validation to the next, in standard deviations."
     ),
     **{measure: Diagnostic(measure, OF_ATTENTION) for measure in ("diagonality", "entropy", "coverage")},
 }

@@ -90,15 +90,8 @@ def _word(line: str, where: str) -> CTMWord:
     confidence = _confidence(fields[5], where) if len(fields) > 5 else None
     if text.upper().startswith("<ALT"):
         return CTMWord(file, channel, 0.0, 0.0, text, confidence)
-    start_s, duration_s = _seconds("begin", start, where), _seconds("duration", duration, where)
+    start_s, duration_s = stm.time("begin", start, where), stm.time("duration", duration, where)
     return CTMWord(file, channel, start_s, duration_s, text, confidence)
-
-
-def _seconds(name: str, time: str, where: str) -> float:
-    try:
-        return text_files.seconds(time)
-    except ValueError as error:
-        raise DataError(f"{where}: the {name} {time!r:.40} is not a number of seconds") from error
 
 
 def _confidence(field: str, where: str) -> float | None:

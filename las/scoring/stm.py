@@ -57,18 +57,19 @@ def _segment(line: str, where: str) -> Segment:
     if len(fields) < 5:
         raise DataError(f"{where}: {len(fields)} fields where at least 5 belong: file channel speaker begin end text")
     file, channel, speaker, *times = fields[:5]
-    start_s, end_s = (_time(name, time, where) for name, time in zip(("begin", "end"), times, strict=True))
+    start_s, end_s = (time(f"{name} time", each, where) for name, each in zip(("begin", "end"), times, strict=True))
     if start_s >= end_s:
         raise DataError(f"{where}: the segment ends at {times[1]} s, which is not after its begin at {times[0]} s")
     labels, text = _labels(fields[5] if len(fields) > 5 else "", where)
     return Segment(file, channel, speaker, start_s, end_s, labels, text)
 
 
-def _time(name: str, time: str, where: str) -> float:
+def time(name: str, text: str, where: str) -> float:
+    """Read a time in seconds. Raises DataError with its name and place."""
     try:
-        return text_files.seconds(time)
+        return text_files.seconds(text)
     except ValueError as error:
-        raise DataError(f"{where}: the {name} time {time!r:.40} is not a number of seconds") from error
+        raise DataError(f"{where}: the {name} {text!r:.40} is not a number of seconds") from error
 
 
 def _labels(remainder: str, where: str) -> tuple[tuple[str, ...], str]:

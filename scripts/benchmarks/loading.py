@@ -106,11 +106,7 @@ def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, w
             requested_at = time.perf_counter()
     took_s = time.perf_counter() - began
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
-    return {
-        "trained_batches": step,
-        "trained_wait_share": waited_s / took_s,
-        "trained_audio_s_per_s": audio_s / took_s,
-    }
+    return {"trained_batches": step, "trained_wait_share": waited_s / took_s, "trained_audio_s_per_s": audio_s / took_s}
 
 
 def wait_share(items: Iterator[object], consumer_s: float) -> float:

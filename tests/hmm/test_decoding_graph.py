@@ -15,7 +15,7 @@ from toy_hmm import PHONES, WORDS, bigram, log_prob, toy
 from las.decoding.hybrid import word_graph
 from las.hmm import decoding_graph
 from las.hmm.decoding_graph import DecodingGraph
-from las.hmm.fst import Arcs, Fst, Grammar
+from las.hmm.fst import Grammar
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, Topology
 from las.lm import arpa, ngram
@@ -137,14 +137,6 @@ def test_back_off_in_the_graph_is_that_of_the_grammar(order: int) -> None:
         for (_, words), costs in found.items():
             cost = grammar.cost([WORDS.index(word) + 1 for word in words])
             assert min(costs) == pytest.approx(cost, abs=1e-3)
-
-
-def test_impossible_sentences_cost_infinitely() -> None:
-    nothing = np.zeros(0, np.int64)
-    grammar = Grammar(
-        ("u",), Fst(0, np.array([0.5], np.float32), Arcs(*[nothing] * 3, nothing.astype(np.float32), nothing))
-    )
-    assert grammar.cost([]) == 0.5 and grammar.cost([1]) == grammar.cost([1], ended=False) == math.inf
 
 
 SMALL = Lexicon({"u": [Pronunciation(("A",))], "v": [Pronunciation(("B",))]})

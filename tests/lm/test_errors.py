@@ -88,11 +88,7 @@ CASES: list[tuple[Callable[[Path], object], type[LasError], str]] = [
     (lambda at: check("</s> a b c <space>", " ab"), DataError, "x.arpa 1 'c'"),
     (lambda at: check("</s> A b <space>", " ab"), DataError, "1 4 'a' 'A'"),
     (lambda at: check("a b <space> <eos>", " ab"), DataError, "'</s>' '<eos>'"),
-    (
-        lambda at: check(" ".join(map(str, range(10, 30))), "a"),
-        DataError,
-        "20 '10' '19' 10 more",
-    ),
+    (lambda at: check(" ".join(map(str, range(10, 30))), "a"), DataError, "20 '10' '19' 10 more"),
     (lambda at: check("</s> a", "a", -99.0), DataError, "x.arpa </s>: -99"),
     (lambda at: vocabulary.words_of(Phones(symbols=["a", "<s>"])), DataError, "'<s>' else"),
     (lambda at: vocabulary.words_of(Phones(symbols=["<unk>", "a"])), DataError, "'<unk>' else"),

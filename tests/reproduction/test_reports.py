@@ -9,15 +9,7 @@ import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from las.reproduction import (
-    claims,
-    learning_curves,
-    markdown,
-    recipe,
-    results,
-    run_numbers,
-    tables,
-)
+from las.reproduction import claims, learning_curves, markdown, recipe, results, run_numbers, tables
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table

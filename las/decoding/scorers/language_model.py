@@ -93,11 +93,7 @@ class WordNGramScorer(Scorer):
     """
 
     def __init__(
-        self,
-        path: str | None = None,
-        words: str | None = None,
-        weight: float = 0.3,
-        oov_penalty: float | None = 3.0,
+        self, path: str | None = None, words: str | None = None, weight: float = 0.3, oov_penalty: float | None = 3.0
     ) -> None:
         check_weight(weight)
         if (path is None) == (words is None):
