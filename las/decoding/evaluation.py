@@ -52,10 +52,7 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
 
 @torch.no_grad()
 def evaluate(
-    model: SpeechModel,
-    search: Search,
-    batches: Iterable[tuple[int, Batch]],
-    loss: TrainingLoss | None = None,
+    model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batch]], loss: TrainingLoss | None = None
 ) -> Evaluation:
     """Compute cross-entropy, hypotheses and, if it is given, a loss of a split; the listener runs once for all."""
     model.eval()
