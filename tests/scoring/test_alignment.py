@@ -15,7 +15,7 @@ from tiers import rest_slow
 from transcripts import OPTIONS, counts
 
 from las.runtime.errors import ArgumentError, DataError
-from las.scoring import transcript_files
+from las.scoring import transcript_files, word_network
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.word_network import Marked
 
@@ -75,6 +75,13 @@ COUNTED = [
 @pytest.mark.parametrize(("reference", "hypothesis", "expected", "rules"), COUNTED)
 def test_counts_by_hand(reference, hypothesis, expected, rules):
     assert counts(aligned(reference, hypothesis, rules)) == expected
+
+
+def test_words_of_alternatives_are_numbered_as_sclite_walks_them():
+    """First the arcs of the node where alternatives begin, nested ones where the outer ones do."""
+    found = word_network.network(word_network.parse(Marked("x { { a / b } c / d { e / f } }".split())))
+    assert found.words == ["x", "a", "b", "d", "c", "e", "f"]
+    assert found.previous == [(), (0,), (1,), (1,), (1,), (2, 3), (4,), (4,)] and found.last == (5, 6, 7)
 
 
 REFUSED = {

@@ -30,6 +30,21 @@ def heard(references: list[Segment], words: list[CTMWord]) -> list[str]:
     return [" ".join(nist.marked(pair.hypothesis)) for pair in segments.time_segments(references, words)]
 
 
+@pytest.mark.parametrize(
+    ("border_s", "words", "expected"),
+    [
+        (1.0, [(0.8, 0.3, "before"), (0.8, 0.4, "on"), (1.5, 0.1, "behind")], ["before", "on behind"]),
+        # 3.7 + 0.4 / 2 is 3.9000000000000004, the single nearest to 3.9 is 3.9000000953...
+        (3.9, [(3.7, 0.4, "a")], ["a", ""]),
+    ],
+)
+def test_a_border_is_compared_with_the_middle_of_a_word_in_single_precision(
+    border_s: float, words: list[tuple[float, float, str]], expected: list[str]
+) -> None:
+    two = [segment(0.0, border_s), segment(border_s, 5.0)]
+    assert heard(two, [word(*each) for each in words]) == expected
+
+
 def test_ignored_segments_take_their_words_with_them_and_have_no_number() -> None:
     references = [segment(0.0, 1.0, stm.IGNORED), segment(1.0, 2.0)]
     pairs = segments.time_segments(references, [word(0.5, 0.1, "a"), word(1.5, 0.1, "b")])
