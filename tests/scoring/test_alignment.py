@@ -79,7 +79,8 @@ def test_counts_by_hand(reference, hypothesis, expected, rules):
 
 def test_words_of_alternatives_are_numbered_as_sclite_walks_them():
     """First the arcs of the node where alternatives begin, nested ones where the outer ones do."""
-    found = word_network.network(word_network.parse(Marked("x { { a / b } c / d { e / f } }".split())))
+    text = "x { { a / b } c / d { e / f } }"
+    found = word_network.network(word_network.parse(Marked(text.split())))
     assert found.words == ["x", "a", "b", "d", "c", "e", "f"]
     assert found.previous == [(), (0,), (1,), (1,), (1,), (2, 3), (4,), (4,)] and found.last == (5, 6, 7)
 
