@@ -32,8 +32,6 @@ class TransitionCosts(NamedTuple):
 
 SPEECH = TransitionCosts(loop=3.0, forward=0.0, skip=30.0, exit=0.0)
 PAUSE = TransitionCosts(loop=0.0, forward=3.0, skip=math.inf, exit=20.0)
-EVEN = TransitionCosts(loop=math.log(2.0), forward=math.log(2.0), skip=math.inf, exit=math.log(2.0))
-"""Staying and leaving equally probable, nothing skipped: for models that are not trained yet."""
 
 
 EDGE = "<edge>"

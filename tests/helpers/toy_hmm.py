@@ -16,6 +16,8 @@ from las.lm import arpa, kneser_ney, ngram
 
 WORDS = ("u", "v", "w")
 PHONES = ("SIL", "A", "B", "C", "D")
+EVEN = TransitionCosts(loop=math.log(2.0), forward=math.log(2.0), skip=math.inf, exit=math.log(2.0))
+"""Staying and leaving equally probable, nothing skipped."""
 
 
 def toy(seed: int) -> tuple[list[str], Lexicon, Topology]:

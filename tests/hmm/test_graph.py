@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from toy_hmm import best_path, toy, toy_graph, toy_scores
+from toy_hmm import EVEN, best_path, toy, toy_graph, toy_scores
 
 from las.hmm import aligner, gmm, lexicon
 from las.hmm.decision_tree import Growth, edge, visits
 from las.hmm.gmm import Example, Round, Schedule
 from las.hmm.graph import AlignmentGraph, BestPath, alignment_graph, first_path, viterbi
-from las.hmm.topology import EVEN, NUM_STATES, Topology, TransitionCosts, Triphone
+from las.hmm.topology import NUM_STATES, Topology, TransitionCosts, Triphone
 
 
 def batched(seeds: range, frames: list[int]) -> tuple[list[AlignmentGraph], list[np.ndarray], list[BestPath | None]]:
