@@ -70,7 +70,7 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[records.
             assert (row["total_ms"] is None) == (row["forward_ms"] is None) == bool(row.get("refused"))
     refused = {row["implementation"]: row["refused"] for row in at(measured, "RAGGED") if "refused" in row}
     assert refused["haste"] == refused["flashrnn"] == "not installed"
-    assert refused["naive"] == "reads padding as speech"
+    assert "padding" in refused["naive"]
     assert refused["lstm_best"] == "needs a GPU" and "minutes to compile" in refused["plain_compiled"]
     assert {"plain", "lstm", "lstm_packed"}.isdisjoint(refused)
 

@@ -130,7 +130,7 @@ def test_what_checkpoints_cost(corpus: Path) -> None:
     assert [row["times"] for row in (updates, validation, checkpoint)] == [4, 2, 2]
     assert sum(row["share"] for row in (updates, validation, checkpoint)) == pytest.approx(1.0)
     assert checkpoint["share_of_updates"] == pytest.approx(checkpoint["seconds"] / updates["seconds"])
-    assert updates["shape"] == "ln_encoder_only on timit: 4 steps, a checkpoint every 2 steps"
+    assert updates["shape"].startswith("ln_encoder_only on timit: 4 steps")
     assert not list(corpus.glob(".las-safety-*")) and not (corpus / "run").exists()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from las.runtime.errors import ArgumentError, ConfigError, DataError
 from las.scoring import error_rates
 from las.scoring.alignment import Aligned, AlignmentRules, align
-from las.scoring.error_rates import ErrorRate, Score, error_rate, summarise
+from las.scoring.error_rates import ErrorRate, Score, error_rate
 from las.scoring.word_network import Marked
 
 
@@ -120,15 +120,6 @@ def test_speakers_are_parts_of_the_total():
     for speaker, part in found.speakers.items():
         own = {name: tokens for name, tokens in references.items() if name.startswith(speaker)}
         assert part == error_rate(own, {name: hypotheses[name] for name in own}).total
-
-
-def test_subsets_may_overlap_and_leave_utterances_out():
-    alignments = {"a": [Aligned("x", "x", "correct")], "b": [Aligned("x", None, "deletion")], "c": []}
-    found = summarise(alignments, subsets={"a": ["SWB", "male"], "b": ["SWB"]})
-    assert list(found.subsets) == ["SWB", "male"]
-    assert found.subsets["SWB"] == ErrorRate(0, 1, 0, 1, 2)
-    assert found.subsets["male"] == ErrorRate(0, 0, 0, 1, 1)
-    assert found.total.utterances == 3 and found.speakers == {}
 
 
 def test_confusions_are_the_substitutions_most_frequent_first():
