@@ -84,6 +84,11 @@ def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
     assert TimedWord("A", (TimedToken("A", 0.0, 1.0, 0.0),)).confidence < 1e-20
 
 
+def test_without_overlap_words_stand_side_by_side() -> None:
+    left, right = [word("A", 0, 1), word("B", 1, 2.2)], [word("B", 1.9, 2.5)]
+    assert transcription.stitch(left, right, 2.0, 0.0) == [*left, *right]
+
+
 def test_the_common_word_nearest_to_the_border_joins() -> None:
     left = [word("ONE", 0, 1), word("TWO", 4.2, 4.6), word("THREE", 4.8, 5.3), word("FOX", 5.5, 6.0)]
     right = [word("HOO", 4.0, 4.5), word("THREE", 4.7, 5.2), word("FOUR", 5.5, 6.0), word("FIVE", 7, 8)]
