@@ -119,15 +119,6 @@ def test_flags_that_do_nothing_say_what_does(command: str, words: str, las: Las)
     assert answer.out == ""
 
 
-def test_flags_and_overrides_come_in_any_order(las: Las) -> None:
-    a, b = "reference=a", "hypothesis=b"
-    expected = las("score", a, b, "--cfg", "job").out
-    assert "reference: a" in expected and "hypothesis: b" in expected
-    for given in (["--cfg", "job", a, b], [a, "-c", "job", b], ["-cjob", b, a]):
-        assert las("score", *given).out == expected
-    assert "reference: a" in las("score", "--info", a).out
-
-
 def test_own_options_are_chosen_and_that_is_said(own: Path, las: Las) -> None:
     given = ["+experiment=trial", "--cfg", "job", "-p", "model.listener.cell"]
     for folder in (["--config-dir", "own"], [f"+hydra.searchpath=[{own}]"]):

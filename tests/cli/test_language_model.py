@@ -117,19 +117,3 @@ def test_the_same_by_the_name_of_its_config(finished: Path, las: Las) -> None:
     assert answer.code == 0 and "finished: dev perplexity" in answer.out
     answer = las("train", "--config-name=langage_model")
     assert answer.code == 2 and "every verb has" in answer.err
-
-
-@pytest.mark.slow
-def test_an4_is_predicted_better_than_by_a_trigram(shared_data: Path, tmp_path: Path, las: Las) -> None:
-    corpus = [
-        "corpus=an4",
-        f"corpus.root={shared_data / 'an4'}",
-        "corpus.partial=true",
-        f"data_dir={tmp_path / 'data'}",
-    ]
-    assert las("ngram", *corpus, "n=3", f"output={tmp_path / 'x.arpa'}").code == 0
-    assert las("train_lm", *corpus, f"run_dir={tmp_path / 'lm'}", "trainer.max_steps=300").code == 0
-    found = language_model.perplexity([*corpus, f"models=[{tmp_path / 'x.arpa'},{tmp_path / 'lm'}]"])
-    trigram, lstm = (each.of_all for each in found.values())
-    print(f"AN4 test: trigram {trigram:.3f}, LSTM {lstm:.3f}")
-    assert lstm < 0.85 * trigram

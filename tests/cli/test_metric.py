@@ -77,13 +77,6 @@ def test_a_run_of_an_earlier_release_goes_on_without_a_metric(chinese: Path) -> 
     assert run_directory.signature_digest(earlier) == run_directory.signature_digest(config)
 
 
-def test_a_running_training_is_listed_by_its_metric(chinese: Path, tmp_path: Path, las: Las) -> None:
-    for name in ("config.json", "environment.json", "metrics.jsonl"):
-        (tmp_path / name).write_bytes((chinese / "run" / name).read_bytes())
-    answer = las("runs", str(tmp_path), "format=json")
-    assert answer.code == 0 and '"dev_metric": "cer"' in answer.out
-
-
 def _texts(path: Path) -> dict[str, str]:
     lines = map(json.loads, path.read_text("utf-8").splitlines())
     return {line["id"]: line["text"] for line in lines}

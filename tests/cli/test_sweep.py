@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from las.cli import sweep
 from las.config.build import Config
-from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
+from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.runtime.signals import Interrupted
 from las.storage import atomic
 
@@ -75,24 +75,6 @@ def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(ConfigError, match=r"hydra-submitit-launcher.*'las-asr\[slurm\]'"):
         sweep.train(["-m", "hydra/launcher=submitit_slurm"])
-
-
-def test_the_next_training_begins_whatever_became_of_the_last(
-    short: list[str], las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seeds = []
-
-    def train(config: Config) -> None:
-        seeds.append(config["seed"])
-        if config["seed"] == 1:
-            raise DataError("no audio")
-        raise ZeroDivisionError("of the program")
-
-    monkeypatch.setattr(sweep, "train_config", train)
-    answer = las("train", "-m", *short, "seed=1,2")
-    assert seeds == [1, 2] and answer.code == 1
-    assert "las train: no audio" in answer.err and "ZeroDivisionError: of the program" in answer.err
-    assert "2 of 2" in answer.err
 
 
 def test_a_signal_ends_the_whole_sweep(short: list[str], las: Las, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,13 @@ import pytest
 import soundfile
 import torch
 from console import Answer
-from tiers import rest_slow
 from tiny import RATE, sound, wav
 
 from las.cli import transcribe
-from las.data.audio import files, segmentation
 from las.decoding import transcriber
 from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord
 from las.runtime import progress
-from las.scoring import ctm, error_rates
+from las.scoring import ctm
 
 Las = Callable[..., Answer]
 
@@ -188,73 +186,6 @@ def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         decoding.advance(10.0)
         (task,) = decoding.live.tasks
         assert task.finished and task.description.startswith("0:10 ") and "factor 0.0" in task.description
-
-
-FRAME = RATE // 100
-
-
-class LocalEar(transcriber.Transcriber):
-    """Hears bursts of sound, whatever surrounds them: between soft places, named by how long and how loud they are.
-
-    What it hears in a piece is what it hears in the whole, but for words that are cut: what is left to be wrong is
-    cutting and stitching.
-    """
-
-    def decode(self, waveforms: Sequence[torch.Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
-        return [bursts(waveform, start_s) for waveform, start_s in zip(waveforms, starts_s, strict=True)]
-
-
-def bursts(waveform: torch.Tensor, start_s: float = 0.0) -> SegmentTranscript:
-    levels = segmentation.loudness(waveform, FRAME)
-    found = []
-    for length, middle in zip(*(part.tolist() for part in segmentation.runs(levels > -30.0)), strict=True):
-        first = middle - length // 2
-        loudest = round(float(levels[first : first + length].max()))
-        name = f"{length}.{-loudest}"
-        token = TimedToken(name, start_s + first / 100, start_s + (first + length) / 100, 1.0)
-        found.append(TimedWord(name, (token,)))
-    tokens = tuple(token for word in found for token in word.tokens)
-    return SegmentTranscript(tokens, tuple(found), 0.0, "eos", torch.zeros(len(found) + 1, 1, dtype=torch.float16))
-
-
-def ten_minutes(folder: Path, shared_data: Path, gap_s: float) -> tuple[Path, list[torch.Tensor]]:
-    """LibriSpeech utterances one after the other, ten minutes of them or what there is, and each alone."""
-    utterances: list[torch.Tensor] = []
-    with soundfile.SoundFile(folder / "long.wav", "w", RATE, 1, "FLOAT") as long:
-        for path in sorted((shared_data / "librispeech_sample").rglob("*.flac")):
-            samples = torch.from_numpy(files.load(path))
-            samples = samples[: len(samples) // FRAME * FRAME]  # the frames of all are those of each
-            long.write(samples.numpy())
-            long.write(np.zeros(round(gap_s * RATE)))
-            utterances.append(samples)
-            if sum(map(len, utterances)) >= 600 * RATE:
-                break
-    return folder / "long.wav", utterances
-
-
-def differences(one: Sequence[str], other: Sequence[str]) -> int:
-    """Words to change, add or leave out."""
-    total = error_rates.error_rate({"x": list(one)}, {"x": list(other)}).total
-    return total.substitutions + total.deletions + total.insertions
-
-
-@pytest.mark.parametrize(("gap_s", "longest_s"), rest_slow([(0.5, 20.0), (0.0, 20.0), (0.0, 4.0)], keep=1))
-def test_ten_minutes_of_speech_lose_and_double_nothing(
-    trained: Path, tmp_path: Path, shared_data: Path, gap_s: float, longest_s: float
-) -> None:
-    """Where utterances touch, what sounds at the end of one and the beginning of the next is one burst."""
-    path, utterances = ten_minutes(tmp_path, shared_data, gap_s)
-    own = transcriber.load(trained / "run")
-    cutter = segmentation.Segmenter(RATE, longest_s=longest_s, pause_s=0.3 if longest_s > 4 else 3.0)
-    heard = LocalEar(own.model, own.tokens, RATE, own.search, own.config, cutter).transcribe(path)
-    alone = [word.text for samples in utterances for word in bursts(samples).words]
-    whole = [word.text for word in bursts(torch.from_numpy(files.load(path))).words]
-    found = [word.text for word in heard.words]
-    changed = differences(alone, found)
-    print(f"{heard.duration_s:.0f} s, {len(alone)} words, {len(heard.pieces)} pieces: {changed} differ from utterances")
-    assert len(heard.pieces) >= heard.duration_s / longest_s
-    assert found == whole
-    assert changed == differences(alone, whole)
 
 
 def long_recording(path: Path, minutes: int) -> Path:

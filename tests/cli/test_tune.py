@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_frames
 from console import Answer
 from rich.console import Console
 from tiny import overrides
@@ -177,20 +176,3 @@ def test_a_bundle_is_not_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path
     las("export", f"checkpoint={trained / 'run'}", f"output={file}").succeeds()
     for command in (["tune", f"search.lm.path={lm}"], ["decode", "split=dev", "search=tuned"]):
         las(*command, f"checkpoint={file}").fails(2, f"{file} bundle")
-
-
-@pytest.mark.slow
-def test_the_best_scales_of_an_acoustic_model_are_kept(corpus: Path, las: Las) -> None:
-    las("train", *tiny_frames.overrides(corpus)).succeeds()
-    model = [f"checkpoint={corpus / 'run'}", f"data_dir={corpus / 'data'}"]
-    grid = ["scales.prior_scale=[0,1.0]", "scales.lm_scale=[0.5,3]", "scales.insertion=[-5]"]
-    tried = tune.tune([*model, "search=phone_bigram", *grid])
-    rates = [each.score.total.rate for each in tried]
-    assert rates == sorted(rates) and len(tried) == 4
-    stored = json.loads((corpus / "run" / "tuned.json").read_text())
-    assert stored["search"] == {"_target_": "las.PhoneBigramSearch", "acoustic_scale": 1.0, **tried[0].point}
-    places = ["decode", *model, "split=dev", f"output={corpus / 'dev.jsonl'}"]
-    assert f"PER {100 * rates[0]:.1f} %" in las(*places, "search=tuned").out
-    for each in tried:
-        scales = [f"search.{name}={value}" for name, value in each.point.items()]
-        assert f"PER {100 * each.score.total.rate:.1f} %" in las(*places, "search=phone_bigram", *scales).out

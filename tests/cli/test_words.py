@@ -40,15 +40,6 @@ def decoded(root: Path) -> list[dict]:
     return [json.loads(line) for line in (root / "x.jsonl").read_text().splitlines()]
 
 
-def test_decode_writes_the_words_of_a_lexicon(run: Las, root: Path) -> None:
-    lexicon = f"search.lexicon={root / 'words.dic'}"
-    answer = run("decode", "split=test", "search=beam_ctc", lexicon, "search.nbest=2", f"output={root / 'x.jsonl'}")
-    assert (answer.code, answer.err) == (0, "")
-    for line in decoded(root):
-        for each in line["nbest"]:
-            assert set(each["text"].split()) <= set(WORDS) and each["text"] == " ".join(each["text"].split())
-
-
 def test_decode_with_words_and_hot_words(run: Las, root: Path) -> None:
     given = ["search=beam_ctc_words", f"search.word_lm.words={root / 'words.dic'}", "search.word_lm.weight=0.5"]
     for hot in ("[GO ON,STOP]", str(root / "names.txt")):

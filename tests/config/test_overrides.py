@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny
 from console import Answer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,8 +77,3 @@ def test_a_remedy_fits_the_kind_of_tokens() -> None:
     added = pasted(upper.remedy({"É", "\n", '"'}).removeprefix("To add them: ").partition("; or")[0])
     assert added == """corpus.tokens.alphabet=" AB'\\"É\""""
     assert "tokens@corpus.tokens=" in Phones(39).remedy({"zz"})
-
-
-def test_a_training_with_missing_characters_says_what_to_paste(tmp_path: Path, las: Las) -> None:
-    root = tiny.tree(tmp_path)
-    las("train", *tiny.overrides(root, "tokens@corpus.tokens=characters")).fails(3, "tokens case")

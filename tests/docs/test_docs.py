@@ -264,11 +264,6 @@ def test_the_sizes_of_the_synthetic_corpora_are_those_of_their_cards() -> None:
             assert row[column] == written, (name, row[0])
 
 
-def test_the_listed_experiments_exist() -> None:
-    listed = {row[0] for row in rows("README.md", "experiment")}
-    assert "baseline" in listed <= {path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml")}
-
-
 def test_the_results_on_the_page_are_those_of_the_report() -> None:
     report = REPOSITORY / "recipes" / "results" / "bo18_table3-open-synthetic_hard.json"
     expected = []

@@ -71,26 +71,3 @@ def test_seeds_of_the_same_command_join_a_number(tmp_path: Path) -> None:
         assert found["interval"] == pytest.approx(whole["interval"])
     for other in (None, first | {"command": "las train c=1"}, whole):
         assert SCRIPT["joined"](rest, other) == rest
-
-
-def test_a_script_is_a_verb_and_the_last_value_of_a_key_counts(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "1", 1, 0.1)
-    command = "/somewhere/scripts/train.py corpus=an4 optim.lr=0.1 corpus.root=/data/an4 optim.lr=0.2 seed=1"
-    (folder / "environment.json").write_text(json.dumps({"command": command}))
-    assert SCRIPT["command"](folder) == "las train corpus=an4 optim.lr=0.2 corpus.root=AN4"
-
-
-def test_changes_have_a_table_of_their_own(tmp_path: Path) -> None:
-    """Differences are those of the same seed: a change that one seed lacks is compared by the others."""
-    changes = {"none": ("as it is", (0.01, 0.02, 0.03)), "init": ("init=torch", (0.03, 0.05))}
-    numbers = []
-    for name, (what, rates) in changes.items():
-        runs = [run_folder(tmp_path / f"{name}{seed}", seed, rate, f"x={name}") for seed, rate in enumerate(rates, 1)]
-        numbers.append(SCRIPT["number"](f"exchange_{name}", what, runs))
-    begins, ends = ([SCRIPT[f"{mark}{part}"] for part in ("", "_EXCHANGED")] for mark in ("BEGIN", "END"))
-    page = SCRIPT["with_table"]("".join(mark for pair in zip(begins, ends, strict=True) for mark in pair), numbers)
-    one, other = (page.partition(begin)[2].partition(end)[0] for begin, end in zip(begins, ends, strict=True))
-    assert "init=torch" not in one and other.count("las train corpus=an4 corpus.root=AN4 x=") == 2
-    lines = [line for line in other.splitlines() if line.startswith("| ")]
-    assert lines[1].startswith("| as it is | 2.0 % | 1.0, 2.0, 3.0 % |  | 2.0 % [")
-    assert lines[2].startswith("| init=torch | 4.0 % | 3.0, 5.0 % | 2.5 % [-3.9, 8.9] | 4.0 % [")

@@ -1,13 +1,11 @@
 """The page about one's own recordings: its examples are files that are read, and its tables are those of the code."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import page_examples
 import pytest
 import yaml
-from console import Answer
 from page_examples import FORMATS, PAGE
 from places import REPOSITORY
 
@@ -52,11 +50,3 @@ def test_every_option_is_on_the_page() -> None:
         assert f"corpus.{key}" in TEXT, key
     for key in card["text"].keys() - {"_target_"}:
         assert f"corpus.text.{key}=" in TEXT, key
-
-
-def test_the_commands_of_the_page_prepare_its_examples(
-    folder: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    answer = las("prepare", "corpus=files", "corpus.train=my/train.csv")
-    assert answer.code == 0 and "train: 3 utterances of my/train.csv, read as csv" in answer.out, answer.err
