@@ -61,14 +61,14 @@ def _find(kernel: str) -> Place | str:
 
 
 def place(kernel: str, *dtypes: torch.dtype) -> Place:
-    """Where a kernel computes on this machine; the test is skipped where it does not, or not in these types."""
+    """Where a kernel computes on this machine. The test is skipped where nothing could: without a GPU or compiler."""
+    if not (torch.cuda.is_available() if kernel == "triton" else compiler()):
+        pytest.skip(f"{kernel}: there is no GPU or no compiler")
     found = _find(kernel)
-    if isinstance(found, str):
-        pytest.skip(found)
+    assert not isinstance(found, str), found
     for dtype in dtypes:
         cell = PlainLSTMCell(1, 1).to(found.device, dtype)
-        if reason := choice.refusal(found.kernel, cell, torch.empty(0, device=found.device, dtype=dtype)):
-            pytest.skip(reason)
+        assert choice.refusal(found.kernel, cell, torch.empty(0, device=found.device, dtype=dtype)) == ""
     return found
 
 
@@ -143,8 +143,15 @@ def both(kernel: Kernel, case: Case) -> list[Tensor]:
     return [unroll_both(kernel, case.cells, case.gates, case.lengths)]
 
 
+def layer(kernel: Kernel, case: Case) -> list[Tensor]:
+    """Both directions from frames, which are the first values of the gates."""
+    outputs, last = kernel.layer(case.cells, case.gates[0][..., :INPUT], case.lengths, [case.state, None])
+    return [outputs, *(part for state in last for part in state)]
+
+
 Form = Callable[[Kernel, Case], list[Tensor]]
-every_form = pytest.mark.parametrize("form", [one, both])
+FORMS: list[Form] = [one, both, layer]
+every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def arriving(found: Tensor, number: int, first_row: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import layouts
 import torch
-from autograd_cases import HIDDEN, make, material, results
+from autograd_cases import make, material, results
 from benchmarks import compilation
 from kernel_cases import INPUT, unroll_both, unrolled
 from torch import Tensor
@@ -44,12 +44,6 @@ def one(name: str, starts: bool, options: dict[str, Any]) -> list[Tensor]:
     """`results` of one cell, from a state of its own or from zeros."""
     given, state = material(torch.float32, FRAMES)
     return results(triton, make(name, torch.float32, **options), LENGTHS, given, state if starts else None)
-
-
-def tried(name: str, dtype: torch.dtype) -> float:
-    """The difference in the trial of a small layer."""
-    trial = choice.Trial(triton, type(make(name, dtype)), HIDDEN, "both", dtype, dtype, torch.device("cpu"))
-    return max(choice.difference(ours, right) for _, ours, right in trial.results())
 
 
 def both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
@@ -98,18 +92,6 @@ def inference(name: str) -> list[Tensor]:
 def relaid(case: layouts.Recurrence, chosen: list[str]) -> list[Tensor]:
     """The results of a case whose tensors have these layouts."""
     return case.by(triton, layouts.relaid(case.tensors(), chosen)[0])
-
-
-def nothing(name: str) -> None:
-    """No frames, and no rows."""
-    given, state = material(torch.float32, FRAMES)
-    none, same = unrolled(triton, make(name, torch.float32), given[:, :0], torch.zeros(4, dtype=torch.long), state)
-    assert (
-        none.shape == (4, 0, HIDDEN) and torch.equal(same.hidden, state.hidden) and torch.equal(same.cell, state.cell)
-    )
-    none, last = unrolled(triton, make(name, torch.float32), given[:0], torch.zeros(0, dtype=torch.long))
-    assert none.shape == (0, given.shape[1], HIDDEN) and last.hidden.shape == (0, HIDDEN)
-    none.sum().backward()
 
 
 def mixed(name: str) -> list[Tensor]:

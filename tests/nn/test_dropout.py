@@ -29,19 +29,6 @@ def test_units_that_share_a_number_are_independent() -> None:
     assert correlations.abs().max() < 5 / 100_000**0.5
 
 
-def test_the_gradient_passes_through_what_was_kept() -> None:
-    values = torch.randn(7, 5, 3, requires_grad=True)
-    result = dropped(values, 0.4)
-    (gradient,) = torch.autograd.grad(result.sum(), values)
-    assert torch.equal(result, values * gradient) and 0 < int((gradient == 0).sum()) < values.numel()
-
-
-def test_a_seed_draws_the_same_units_again() -> None:
-    values = torch.randn(13, 11)
-    assert torch.equal(dropped(values, 0.3), dropped(values, 0.3))
-    assert not torch.equal(dropped(values, 0.3), dropped(values, 0.3, seed=2))
-
-
 def test_nothing_is_dropped_outside_training_or_without_a_probability() -> None:
     values = torch.randn(4, 6)
     assert Dropout(0.3).eval()(values) is values

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from options import names, part
 from torch import Tensor
 
 from las.config.build import build, option
-from las.data.audio import files
 from las.nn.features import LOG_FLOOR, MFCC, Features, LogMel, time_derivative
 
 FEATURES = names("features")
@@ -92,25 +90,6 @@ def test_digital_silence_has_the_floor_of_the_option(name: str) -> None:
         torch.testing.assert_close(levels, torch.full_like(levels, math.log(floor)), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(("floor", "decibels"), [(1e-6, -103), (1e-10, -143)])
-def test_floor_against_a_full_scale_sine(floor: float, decibels: float) -> None:
-    """The strongest of sines in all filters but the lowest, whose width is that of the window's spectrum."""
-    features = LogMel(RATE, preemphasis=0.0, normalisation="none", log_floor=1e-10)
-    hertz = torch.arange(200.0, 7900.0, 50.0)[:, None]
-    waves = torch.sin(2 * math.pi * hertz * torch.arange(800) / RATE)
-    rows, _ = features(waves, torch.full((len(hertz),), 800))
-    assert 10 * math.log10(floor / float(rows.exp().max())) == pytest.approx(decibels, abs=0.5)
-
-
-def test_energies_of_speech_below_a_floor(shared_data: Path) -> None:
-    """45 % of the lowest of 40 bands of the TIMIT sample lies below the options' floor, none below 1e-10."""
-    features = LogMel(RATE, normalisation="none", log_floor=1e-30)
-    folder = shared_data / "timit_sample" / "TIMIT" / "TRAIN" / "DR1"
-    waveforms = [torch.from_numpy(files.load(path)) for path in sorted(folder.rglob("*.WAV"))]
-    energies = torch.cat([features(wave[None], torch.tensor([len(wave)]))[0][0, :, 0].exp() for wave in waveforms])
-    assert (energies < 1e-10).sum() == 0 and 0.3 < float((energies < 1e-6).double().mean()) < 0.6
-
-
 @every_option
 @pytest.mark.parametrize("rate", [8000, 16000])
 def test_an_option_has_its_size_and_prints_no_warning(name: str, rate: int) -> None:
@@ -143,14 +122,6 @@ def test_padding_never_changes_a_feature_row(name: str, normalisation: str, pois
         assert one.tolist() == [frames]
         torch.testing.assert_close(together[row, :frames], alone[0, :frames], rtol=1e-9, atol=1e-9)
         assert not together[row, frames:].any() and not alone[0, frames:].any()
-
-
-@pytest.mark.parametrize("normalisation", ["global", "utterance", "smoothed", "none"])
-def test_shorter_than_a_window_has_no_rows(normalisation: str) -> None:
-    features = make("fbank123_delta", normalisation=normalisation)
-    for samples in (0, 1, 399):
-        rows, num_frames = features(torch.ones(2, samples), torch.tensor([samples, 0]))
-        assert num_frames.tolist() == [0, 0] and not rows.any()
 
 
 def test_derivative_by_hand_with_the_true_ends_repeated() -> None:

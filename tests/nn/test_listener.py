@@ -12,7 +12,7 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.listener import REDUCTIONS, Listener, reduce_time
 from las.nn.normalisation import OutputNorm
-from las.nn.rnn import ListenerLayer, UnidirectionalLayer
+from las.nn.rnn import UnidirectionalLayer
 
 FEATURES, HIDDEN = 3, 4
 every_reduction = pytest.mark.parametrize("how", REDUCTIONS)
@@ -181,23 +181,3 @@ def test_a_unidirectional_listener_never_looks_ahead_and_has_half_the_parameters
         assert torch.equal(before[:, :2], after[:, :2]) != sees  # four frames a state
         assert not torch.equal(before[0, 2:], after[0, 2:])
         assert not before[1, 3:].any()
-
-
-class Doubled(ListenerLayer):
-    """A layer without cells: each row twice."""
-
-    def __init__(self, cell: object, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.output_size = 2 * input_size
-
-    def forward(self, frames: torch.Tensor, num_frames: torch.Tensor) -> torch.Tensor:
-        return torch.cat([frames, frames], -1)
-
-
-def test_a_listener_makes_its_layers() -> None:
-    listener = make(layer=Doubled, num_layers=2, time_reduction=(1, 2))
-    frames = frames_of(1, 4)
-    encoded, num_states = listener(frames, torch.tensor([4]))
-    assert listener.output_size == encoded.shape[-1] == 8 * FEATURES and num_states.tolist() == [2]
-    assert torch.equal(encoded[0, 0, : 4 * FEATURES], frames[0, 0].repeat(4))
-    assert listener.explain() == "recurrences: none"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import las
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice
-from las.nn.kernels.base import PLAIN, Kernel, PlainKernel, unroll
+from las.nn.kernels.base import PLAIN, Kernel, PlainKernel
 from las.nn.masking import reverse
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
@@ -78,33 +78,13 @@ def test_padded_frames_reach_no_output_state_or_gradient(name: str, poison: floa
 
 
 @every_cell
-def test_padding_of_a_bidirectional_layer_reaches_nothing(name: str) -> None:
-    layer = bidirectional_of(name)
-    frames = random_frames()
-    padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
-    frames = frames.masked_fill(padding.unsqueeze(-1), float("nan"))
-    outputs = layer(frames, LENGTHS)
-    assert not outputs[padding].any()
-    gradients = torch.autograd.grad(outputs.square().sum(), list(layer.parameters()))
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-@every_cell
-def test_backwards_is_forwards_on_rows_reversed_within_their_lengths(name: str) -> None:
-    layer = bidirectional_of(name)
-    frames = random_frames()
-    backwards = layer(frames, LENGTHS)[..., HIDDEN:]
-    for row, length in enumerate(LENGTHS.tolist()):
-        alone, _ = layer.backwards(frames[row : row + 1, :length].flip(1), torch.tensor([length]))
-        assert_same(backwards[row, :length], alone[0].flip(0))
-    assert (backwards[0] - layer.forwards(frames, LENGTHS)[0][0]).abs().max() > 1e-2
-
-
-@every_cell
 def test_a_batch_equals_its_utterances_one_by_one(name: str) -> None:
     layer = bidirectional_of(name)
-    frames = random_frames()
+    padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
+    frames = random_frames().masked_fill(padding.unsqueeze(-1), float("nan"))
     batch = layer(frames, LENGTHS)
+    gradients = torch.autograd.grad(batch.square().sum(), list(layer.parameters()))
+    assert all(gradient.isfinite().all() for gradient in gradients)
     for row, length in enumerate(LENGTHS.tolist()):
         alone = layer(frames[row : row + 1, :length], torch.tensor([length]))
         assert_same(batch[row, :length], alone[0])
@@ -132,20 +112,6 @@ def test_without_frames_the_state_stays(name: str) -> None:
     outputs, last = layer(random_frames(2, 0), torch.tensor([0, 0]), state)
     assert outputs.shape == (2, 0, HIDDEN)
     assert torch.equal(last.hidden, state.hidden) and torch.equal(last.cell, state.cell)
-
-
-def test_unroll_calls_step_once_per_frame_with_the_last_state() -> None:
-    """Against a memory that counts, so that order and carrying are visible without any LSTM."""
-
-    class Counter(LSTMCell):
-        def step(self, input_gates: Tensor, state: LSTMState) -> LSTMState:
-            return LSTMState(10 * state.hidden + input_gates[..., :1], state.cell + 1)
-
-    digits = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 9.0]]).unsqueeze(-1).expand(2, 3, 4)
-    start = LSTMState(torch.zeros(2, 1), torch.zeros(2, 1))
-    outputs, last = unroll(Counter(1, 1), digits, torch.tensor([3, 2]), start)
-    assert outputs.squeeze(-1).tolist() == [[1, 12, 123], [4, 45, 0]]
-    assert last.hidden.flatten().tolist() == [123, 45] and last.cell.flatten().tolist() == [3, 2]
 
 
 class Unable(Kernel):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 from console import Answer
 from interrupted_trainings import require_same, stopped_after
 from tiny import overrides
@@ -12,9 +11,6 @@ from tiny import overrides
 from las.cli import train
 from las.config import build
 from las.data.loader import Batch
-from las.nn import scheduled
-from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.scheduled import PiecewiseLinear
 from las.storage import run_directory
 from las.training.step import StepResult, TrainingStep
 
@@ -33,16 +29,6 @@ def test_lines_from_point_to_point_and_constants_outside(points: list, unit: str
     ramp = build.build({"_target_": "las.PiecewiseLinear", "points": points, "unit": unit})
     found = [ramp.value_at(at, 10**7) if unit == "steps" else ramp.value_at(10**7, at) for at in expected]
     assert found == pytest.approx([*expected.values()])
-
-
-def test_a_module_has_the_values_of_its_ramps() -> None:
-    loss = LabelSmoothedCrossEntropy(PiecewiseLinear(points=[[1, 0.0], [3, 0.2]], unit="sub_epochs"))
-    around, constant = torch.nn.ModuleDict({"inner": loss}), LabelSmoothedCrossEntropy(0.3)
-    values = [loss.smoothing]
-    for sub_epoch in (1, 2, 3):
-        scheduled.update_scheduled_values((around, constant), 100, sub_epoch)
-        values.append(loss.smoothing)
-    assert values == pytest.approx([0.0, 0.0, 0.1, 0.2]) and constant.smoothing == 0.3
 
 
 RAMPS = [

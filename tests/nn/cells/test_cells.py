@@ -2,7 +2,6 @@
 
 import sys
 
-import numpy as np
 import pytest
 import torch
 from cell_cases import (
@@ -33,17 +32,6 @@ def without_norms(cell: LSTMCell, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in map(sys.modules.__getitem__, modules):
         for function in [key for key in vars(module) if key.endswith("_norm")]:
             monkeypatch.setattr(module, function, lambda values, *_: values)
-
-
-@every_cell
-def test_names_shapes_and_an_initial_state_of_zeros(name: str) -> None:
-    cell = make(name)
-    assert equations_of(cell).input_weight.shape == (4 * HIDDEN, INPUT)
-    assert equations_of(cell).recurrent_weight.shape == (4 * HIDDEN, HIDDEN)
-    state = cell.initial_state(2, 7)
-    assert all(part.shape == (2, 7, HIDDEN) and part.dtype == torch.float64 and not part.any() for part in state)
-    after = cell.step(cell.input_gates(torch.randn(2, 7, INPUT, dtype=torch.float64)), state)
-    assert after.hidden.shape == after.cell.shape == (2, 7, HIDDEN)
 
 
 @cells_whose("gains start at a number")
@@ -125,39 +113,6 @@ def test_the_four_places_of_the_cell_norm(name: str) -> None:
     outputs = [run(cell, x, state)[:, -1] for cell in cells.values()]
     for one in range(4):
         assert all((outputs[one] - outputs[two]).abs().max() > 1e-2 for two in range(one))
-
-
-@cells_whose("remembers sigmoid(f + forget_bias) of its memory")
-def test_forget_bias_is_added_after_the_norm(name: str) -> None:
-    """After: c_1 - sigmoid(i) tanh(g) is sigmoid(f + b) c_0, whatever a norm would have made of a constant."""
-    x, state = material()
-    cells = [make(name, cell_norm="none", forget_bias=bias) for bias in (0.0, 1.0)]
-    without, with_bias = (cell.step(cell.input_gates(x[:, 0]), state).cell for cell in cells)
-    gates = cells[0].gates(cells[0].input_gates(x[:, 0]), state.hidden)
-    f = gates[:, HIDDEN : 2 * HIDDEN]
-    torch.testing.assert_close(with_bias - without, (torch.sigmoid(f + 1) - torch.sigmoid(f)) * state.cell)
-    assert (with_bias - without).abs().max() > 1e-2
-
-
-def test_gates_are_i_f_g_o() -> None:
-    """With one pair of gates open at a time, the memory shows which gate is where."""
-
-    class Given(LSTMCell):
-        def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
-            return input_gates
-
-    cell = Given(1, 1)
-    shut, open_ = -100.0, 100.0
-    state = LSTMState(torch.tensor([[0.3]]), torch.tensor([[0.7]]))
-    cases = {  # i, f, g, o: carried, seen
-        (shut, open_, 2.0, shut): (0.7, 0.0),
-        (shut, open_, 2.0, open_): (0.7, float(np.tanh(0.7))),
-        (open_, shut, 2.0, open_): (float(np.tanh(2.0)), float(np.tanh(np.tanh(2.0)))),
-        (open_, open_, -2.0, shut): (0.7 - float(np.tanh(2.0)), 0.0),
-    }
-    for gates, (carried, seen) in cases.items():
-        after = cell.step(torch.tensor([gates]), state)
-        torch.testing.assert_close(after, LSTMState(torch.tensor([[seen]]), torch.tensor([[carried]])))
 
 
 @every_cell

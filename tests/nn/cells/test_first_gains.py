@@ -29,14 +29,3 @@ def test_every_gain_begins_at_the_value_given_and_no_other_does(option: str) -> 
         given = dict(factory_of(option)(6, 4, **{name: 0.25}).named_parameters())
         assert (given[name] == 0.25).all()
         assert all(torch.equal(given[other], cell.get_parameter(other)) for other in has - {name})
-
-
-@pytest.mark.parametrize("option", ["zeineldeen2020_global", "zeineldeen2020_global_cell"])
-def test_a_small_recurrent_gain_is_the_whole_difference(option: str) -> None:
-    cells = []
-    for name in (option, f"{option}_gain01"):
-        torch.manual_seed(1)
-        cells.append(dict(factory_of(name)(6, 4).named_parameters()))
-    one, small = cells
-    assert (small.pop("recurrent_gain") == 0.1).all() and (one.pop("recurrent_gain") == 1.0).all()
-    assert one.keys() == small.keys() and all(torch.equal(one[name], small[name]) for name in one)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from las.nn.cells.base import LSTMState
 from las.nn.cells.gate_noise import GateNoiseLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 
@@ -52,14 +51,6 @@ def test_steps_of_an_update_share_their_units_and_updates_and_layers_do_not() ->
     for another in (drawn(cell, 6, 0.0), drawn(other, 5, 0.0)):
         assert (first.mean(0) - another.mean(0)).abs().max() > 0.1
     assert torch.equal(first, drawn(cell, 5, 0.0))
-
-
-def test_evaluation_is_the_cell_inside() -> None:
-    cell = cell_of(1).eval()
-    x = torch.randn(5, INPUT)
-    state = LSTMState(torch.randn(5, HIDDEN), torch.randn(5, HIDDEN))
-    expected = cell.cell.step(cell.cell.input_gates(x), state)
-    torch.testing.assert_close(cell.step(cell.input_gates(x), state), expected)
 
 
 def test_the_number_of_a_cell_travels_with_it() -> None:

@@ -1,9 +1,9 @@
-"""Products in bfloat16 of the compiled kernel, by every unit that this processor has, against torch.
+"""Products of the compiled kernel, those in bfloat16 by every unit that this processor has, against torch.
 
-The reference is the plain recurrence in fp64 whose products round their operands to bfloat16, forwards and backwards.
-A number that differs in the last digits of fp32 may be rounded the other way, about once in ten thousand times: it then
-differs by 2^-8 of itself, and what follows from it by less. So single values may differ by 2^-7 of the largest one,
-and all together by 2^-12 on average; without rounding the average is 2^-9.
+The reference of layers in bfloat16 is the plain recurrence in fp64 whose products round their operands to bfloat16,
+forwards and backwards. A number that differs in the last digits of fp32 may be rounded the other way, about once in ten
+thousand times: it then differs by 2^-8 of itself, and what follows from it by less. So single values may differ by
+2^-7 of the largest one, and all together by 2^-12 on average; without rounding the average is 2^-9.
 """
 
 from typing import Any
@@ -35,15 +35,17 @@ INPUT = 37
 pytestmark = compiles
 
 
+def number_of(name: str) -> int:
+    """Of a unit; the test is skipped where the processor or the compiler has none."""
+    if UNITS[name] > cpu.fastest_unit():
+        pytest.skip(f"this processor or compiler has no {name}")
+    return UNITS[name]
+
+
 @pytest.fixture(params=UNITS)
 def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of a unit, by which layers multiply while the test runs."""
-    number = UNITS[request.param]
-    try:
-        if number > cpu.fastest_unit():
-            pytest.skip(f"this processor or compiler has no {request.param}")
-    except cpp_build.Unavailable as reason:
-        pytest.skip(str(reason))
+    number = number_of(request.param)
     monkeypatch.setattr(cpu, "bfloat16_unit", lambda: number)
     return number
 
@@ -172,15 +174,6 @@ def test_results_are_the_same_bit_by_bit_again_and_on_two_threads(unit: int, nam
     assert all(all(map(torch.equal, found[0], other)) for other in found[1:])
 
 
-def test_without_gradients_the_results_are_the_same(unit: int) -> None:
-    layer, frames, lengths = bidirectional("lstm", 33), torch.randn(4, 6, INPUT), torch.tensor([6, 1, 0, 4])
-    with torch.autocast("cpu", torch.bfloat16):
-        with_gradients = layer(frames, lengths)
-        with torch.no_grad():
-            without = layer(frames, lengths)
-    assert with_gradients.requires_grad and torch.equal(with_gradients, without)
-
-
 def spelled(rounding: bool, dtype: torch.dtype) -> list[Tensor]:
     """Contexts of a pass of the speller and gradients: compiled under autocast, or step by step in `Rounding`."""
     torch.manual_seed(5)
@@ -218,30 +211,36 @@ def test_a_pass_of_the_speller_equals_the_rounding_reference(unit: int) -> None:
     assert_near(spelled(False, torch.float32), spelled(True, torch.float64))
 
 
-# Rows, inner size and columns on both sides of the edges of tiles and blocks (`rounded.h`).
-SIZES = [(1, 1, 1), (5, 3, 7), (16, 32, 16), (17, 33, 18), (145, 20, 33), (300, 1800, 40), (3, 5, 4100), (4, 0, 5)]
+# Rows, inner size and columns on both sides of the edges of tiles and blocks (`matrices.h`, `rounded.h`).
+SIZES = [
+    *((1, 1, 1), (5, 3, 7), (6, 384, 16), (7, 385, 17), (16, 32, 16), (17, 33, 18)),
+    *((145, 20, 33), (300, 1800, 40), (3, 5, 4100), (4, 0, 5)),
+]
 
 
 @pytest.mark.parametrize(("left_transposed", "right_transposed"), [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size", SIZES)
-def test_products(unit: int, size: tuple[int, int, int], left_transposed: bool, right_transposed: bool) -> None:
-    """Against fp64: a sum in fp32 is off by its epsilon for each number added, on any number of threads."""
+@pytest.mark.parametrize("by", [torch.float32, torch.float64, *UNITS], ids=str)
+def test_products(
+    by: torch.dtype | str, size: tuple[int, int, int], left_transposed: bool, right_transposed: bool
+) -> None:
+    """Of any type, against fp64: a sum is off by its epsilon for each number added, on any number of threads."""
     torch.manual_seed(1)
+    dtype, unit = (torch.float32, number_of(by)) if isinstance(by, str) else (by, None)
     rows, inner, columns = size
-    left = torch.randn(inner, rows).t() if left_transposed else torch.randn(rows, inner)
-    right = torch.randn(columns, inner).t() if right_transposed else torch.randn(inner, columns)
-    exact = rounded(left).double() @ rounded(right).double()
-    tolerance = 8 * torch.finfo(torch.float32).eps * max(inner, 1)
-    library, threads, found = (
-        CppLibrary(cpp_build.library(), unit),
-        torch.get_num_threads(),
-        [],
-    )
+    left = (torch.randn(inner, rows).t() if left_transposed else torch.randn(rows, inner)).to(dtype)
+    right = (torch.randn(columns, inner).t() if right_transposed else torch.randn(inner, columns)).to(dtype)
+    exact = left.double() @ right.double() if unit is None else rounded(left).double() @ rounded(right).double()
+    tolerance = 8 * torch.finfo(dtype).eps * max(inner, 1)
+    library = CppLibrary(cpp_build.library(), unit)
+    threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
             found.append(library.product(left, right))
-            added = library.product(left, right, torch.ones(rows, columns))
+            before = torch.ones(rows, columns, dtype=dtype)
+            added = library.product(left, right, before)
+            assert added.data_ptr() == before.data_ptr()
             torch.testing.assert_close(added.double(), exact + 1, rtol=0, atol=tolerance)
     finally:
         torch.set_num_threads(threads)

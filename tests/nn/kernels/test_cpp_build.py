@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from kernel_cases import CELLS, compiles
+from autograd_cases import Doubled
+from kernel_cases import compiles
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
@@ -47,24 +48,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 # When it is used
 
 
-@compiles
-def test_it_computes_layers_here() -> None:
-    for cls in CELLS.values():
-        assert refusal(cls(3, 4)) == ""
-    assert choice.select_kernel(LNGlobalLSTMCell(3, 4), torch.zeros(1)) is CPU
-    assert not choice.compiled_here(torch.zeros(1)).partition(" (not ")[2]
-
-
-class Doubled(LNGlobalLSTMCell):
-    """A subclass with another equation."""
-
-    def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
-        return 2 * super().gates(input_gates, hidden)
-
-
-def test_it_refuses_what_it_does_not_know() -> None:
+def test_kernels_refuse_what_they_do_not_know() -> None:
     known = LNGlobalLSTMCell(3, 4)
-    assert "equations" in refusal(Doubled(3, 4))
+    assert choice.refusal(choice.KERNELS["triton"], known, ZERO) == "needs an NVIDIA GPU"
+    for kernel in (CPU, choice.KERNELS["triton"]):
+        assert "equations" in choice.refusal(kernel, Doubled(3, 4), ZERO)
     assert "meta" in refusal(known, torch.zeros(1, device="meta"))
     assert "complex64" in refusal(known, torch.zeros(1, dtype=torch.complex64))
 

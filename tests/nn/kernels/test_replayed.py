@@ -142,13 +142,6 @@ def test_a_token_starts_no_operation_of_its_own() -> None:
     assert counts[0] == counts[1]
 
 
-def test_attentions_that_are_not_compiled_are_not_replayed() -> None:
-    with graphs():
-        assert make("multi_head").explain(material()).startswith("speller: plain (")
-        with choice.use_kernel("plain"):
-            assert make().explain(material()) == "speller: plain"
-
-
 def test_without_gradients_no_states_are_kept() -> None:
     speller = make("location", "lstm")
     with torch.no_grad(), graphs():

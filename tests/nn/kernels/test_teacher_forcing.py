@@ -13,14 +13,17 @@ from las.nn.attention.dot import DotAttention
 from las.nn.dropout import BatchDropout
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.speller import CppDecoderLoop
-from las.nn.speller import PASSES, STEPS, Speller, SpellerOutput
+from las.nn.speller import STEPS
 from las.runtime.errors import ConfigError
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"num_layers": 1},
     {"num_layers": 3, "dropout": 0.4},
     {"num_layers": 2, "dropout": 0.4, "dropout_mask": BatchDropout, "first_input": "zeros"},
-    {"num_layers": 2, "dropout": 0.3, "scheduled_sampling": 0.5},
+    {
+        **{"num_layers": 2, "dropout": 0.3, "scheduled_sampling": 0.5},
+        **{"readout": "maxout", "readout_size": 6, "readout_reads": "state_and_token"},
+    },
 )
 pytestmark = compiles
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
@@ -38,31 +41,6 @@ def test_values_and_gradients_are_those_of_the_plain_loop(attention: str, cell: 
     assert all(map(torch.equal, ours, results(speller, material())))
     other = results(speller, material(), seed=8)[0]
     assert torch.equal(other, ours[0]) != bool(options.keys() & {"dropout", "scheduled_sampling"})
-
-
-@every_attention
-@pytest.mark.parametrize("cell", rest_slow(["zeineldeen2020_global_cell", "lstm"]))
-def test_gradients_are_those_of_differences(attention: str, cell: str) -> None:
-    speller = make(attention, cell, num_layers=2)
-    names = [f"speller.{name}" for name, _ in speller.named_parameters()]
-
-    def run(encoded: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
-        found = torch.func.functional_call(Whole(speller), dict(zip(names, parameters, strict=True)), encoded)
-        return found.logits, found.weights
-
-    assert torch.autograd.gradcheck(run, (material().requires_grad_(), *speller.parameters()), fast_mode=True)
-
-
-class Whole(torch.nn.Module):
-    """Keys included."""
-
-    def __init__(self, speller: Speller) -> None:
-        super().__init__()
-        self.speller = speller
-
-    def forward(self, encoded: Tensor) -> SpellerOutput:
-        found: SpellerOutput = self.speller(self.speller.attention.prepare(encoded, NUM_STATES), TARGETS)
-        return found
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -127,23 +105,6 @@ def test_half_precision_is_computed_in_fp32(attention: str, cell: str) -> None:
     wide = results(speller.float(), encoded.float())
     torch.testing.assert_close(ours[0].float(), wide[0], rtol=0.05, atol=0.05)
     torch.testing.assert_close(ours[1].float(), wide[1], rtol=0.02, atol=0.005)
-
-
-def test_fp32_is_as_exact_as_the_plain_loop() -> None:
-    """In the mean over several models: of one, either may be nearer by luck, on one processor and not on another."""
-    ours, theirs = [], []
-    for seed in range(8):
-        speller = make("location", "ba2016", num_layers=2)
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            for parameter in speller.parameters():
-                parameter.add_(0.1 * torch.randn_like(parameter))
-        exact = plain(speller, material())
-        speller.float()
-        for errors, found in (ours, results(speller, material().float())), (theirs, plain(speller, material().float())):
-            errors.append([float((one - true).norm() / true.norm()) for one, true in zip(found, exact, strict=True)])
-    for own, other in zip(torch.tensor(ours).mean(0), torch.tensor(theirs).mean(0), strict=True):
-        assert 0 < own <= 4 * other < 1e-4
 
 
 @every_attention
@@ -227,9 +188,3 @@ def test_a_compiled_pass_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(STEPS, "trial", lambda: [(name, 1.01 * ours, right) for name, ours, right in patched()])
         monkeypatch.setattr(choice, "_failures", {})
         assert speller.select_step_fn(memory) is None
-
-
-def test_a_first_use_under_autocast_is_not_a_failed_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_failures", {})
-    with torch.autocast("cpu", torch.bfloat16):
-        assert PASSES.refusal(torch.zeros(1)) == STEPS.refusal(torch.zeros(1)) == ""

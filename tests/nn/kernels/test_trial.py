@@ -1,11 +1,9 @@
 """The self-test of an implementation at first use: what passes, what is left out, and what is said."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
-import triton_elsewhere as elsewhere
 from kernel_cases import compiles
 from torch import Tensor
 
@@ -57,23 +55,6 @@ class Broken(PlainKernel):
         raise self.error
 
 
-@pytest.mark.parametrize(
-    ("own", "operand"),
-    [
-        (torch.float64, torch.float64),
-        (torch.float32, torch.float32),
-        (torch.float32, torch.bfloat16),
-        (torch.bfloat16, torch.bfloat16),
-        (torch.float16, torch.float16),
-    ],
-)
-def test_a_kernel_that_is_right_passes_in_every_type(
-    own: torch.dtype, operand: torch.dtype, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert attempt(PLAIN, own, operand).failure() == ""
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_kernel_that_differs_is_left_out_and_said_once(part: int, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Wrong(0.02, part)
@@ -86,7 +67,7 @@ def test_a_kernel_that_differs_is_left_out_and_said_once(part: int, capsys: pyte
 
 
 def test_a_kernel_that_gives_nan_or_raises_is_left_out() -> None:
-    assert "differs by nan" in attempt(Wrong(float("nan"), 0)).failure()
+    assert "by nan" in attempt(Wrong(float("nan"), 0)).failure()
     broken = Broken(RuntimeError("ptxas: no kernel image\nmore of it"))
     assert attempt(broken).failure() == "fails its self-test: RuntimeError: ptxas: no kernel image"
 
@@ -169,9 +150,3 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     assert tried == [(triton, LNJoinedLSTMCell, 5, torch.bfloat16)]
     with choice.use_kernel("triton"), pytest.raises(ConfigError, match="fails its self-test"):
         choice.select_kernel(cell, like)
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-def test_the_kernel_in_triton_passes_its_trial_interpreted() -> None:
-    for run in elsewhere.process(TRITON_INTERPRET="1"):
-        assert run(elsewhere.tried, "ln_global_all", torch.float32) < choice.TOLERANCES[torch.float32]

@@ -12,21 +12,18 @@ import layouts
 import pytest
 import torch
 import triton_elsewhere as elsewhere
-from autograd_cases import Doubled, assert_near, make, material, results
+from autograd_cases import assert_near, make, material, results
 from benchmarks import compilation
-from kernel_cases import CELLS, INPUT, unrolled
+from kernel_cases import CELLS, INPUT
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
-from las.nn import rnn
-from las.nn.cells.base import CELL_NORMS, LSTMState
-from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.base import CELL_NORMS
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN, unroll
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonPlan, rows_for
-from las.runtime.errors import ConfigError
 
 triton = choice.KERNELS["triton"]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
@@ -127,11 +124,6 @@ def test_without_gradients_the_results_are_the_same(interpreter: Elsewhere) -> N
 
 
 @needs_triton
-def test_no_frames_and_no_rows(interpreter: Elsewhere) -> None:
-    interpreter(elsewhere.nothing, "ln_global_all")
-
-
-@needs_triton
 @pytest.mark.parametrize("name", rest_slow(["ln_joined", "lstm", "ln_global_all", "ln_per_gate"], keep=1))
 def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
     """Two directions, each from a state of its own."""
@@ -171,14 +163,6 @@ def assert_fits(phases: list[compilation.Phase], capability: int) -> None:
     assert tuple(phase.name for phase in phases) == compilation.PHASES
     assert all(phase.shared <= 1024 * compilation.SHARED_KIB[capability] for phase in phases)
     assert all(phase.spilled <= SPILLED and 0 < phase.registers <= 255 for phase in phases)
-
-
-def test_says_why_it_does_not_compute_something() -> None:
-    frames = torch.randn(2, 4, 12)
-    assert choice.refusal(triton, LNGlobalLSTMCell(3, 3), frames) == "needs an NVIDIA GPU"
-    assert "equations" in choice.refusal(triton, Doubled(3, 3), frames)
-    with choice.use_kernel("triton"), pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
-        rnn.RecurrentLayer(LNGlobalLSTMCell, 12, 3)(frames, torch.tensor([4, 2]))
 
 
 def test_batches_share_few_shapes() -> None:
@@ -230,19 +214,6 @@ def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
     ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, PLAIN))
     assert_no_further_off(ours, plain, elsewhere.results_of_both(PLAIN, *exact), dtype)
-
-
-@needs_gpu
-def test_on_a_gpu_one_cell_from_a_state() -> None:
-    """Lengths may be on either side."""
-    cell, (gates, first), found = make("ln_joined", cell_norm="both"), material(frames=FRAMES), []
-    for kernel, device in [(PLAIN, "cpu"), (triton, "cuda")]:
-        dtype = torch.float64 if device == "cpu" else torch.float32
-        given, *state = (part.detach().to(device, dtype).requires_grad_() for part in (gates, *first))
-        outputs, last = unrolled(kernel, cell.to(device, dtype), given, torch.tensor(LENGTHS), LSTMState(*state))
-        grads = torch.autograd.grad(outputs.sin().sum() + last.hidden.sum() + last.cell.cos().sum(), [given, *state])
-        found.append([part.detach().double().cpu() for part in (outputs, *last, *grads)])
-    assert_near(found[1], found[0], 5e-6)
 
 
 @needs_gpu
