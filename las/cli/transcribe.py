@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from las.config.build import Config, build, check_value, checked
 from las.data.audio import files, streaming
-from las.data.audio.segmentation import Segmenter
+from las.data.audio.streaming import Segmenter
 from las.decoding import captions, tuned_search
 from las.decoding.evaluation import Search
 from las.decoding.recordings import find_audio

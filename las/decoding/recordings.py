@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from las.data.audio import streaming, streams
+from las.data.audio import files, streaming
 from las.data.audio.streaming import Readable, Recording
 from las.runtime import distributed, progress
 from las.runtime.errors import ArgumentError, DataError
@@ -82,9 +82,9 @@ def find_audio(names: str | Sequence[str]) -> list[Path]:
         path = Path(name)
         if path.is_dir():
             found = folders.search(path)
-            inside = [each for each in found.files if each.suffix.lower() in streams.SUFFIXES]
+            inside = [each for each in found.files if each.suffix.lower() in files.SUFFIXES]
             if not inside:
-                raise DataError("\n".join([f"{path}: {streams.NOT_FOUND}", *found.remarks()]))
+                raise DataError("\n".join([f"{path}: {files.NOT_FOUND}", *found.remarks()]))
             _say(found.remarks())
             paths += inside
         elif path.exists():

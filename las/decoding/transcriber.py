@@ -16,8 +16,7 @@ from las.config.build import Config, build
 from las.config.groups import check_names
 from las.data import tokenizers
 from las.data.audio import streaming
-from las.data.audio.segmentation import AudioSegment, Segmenter
-from las.data.audio.streaming import Channel, Recording
+from las.data.audio.streaming import AudioSegment, Channel, Recording, Segmenter
 from las.data.loader import Batch
 from las.decoding import evaluation, recordings, transcription, tuned_search
 from las.decoding.base import Hypothesis, WordSearch, prepare, require_search, tokens_of

@@ -19,7 +19,7 @@ from tiny import RATE, sound, wav
 from las.cli import transcription_page
 from las.cli.demo_app import DemoBackend
 from las.data.audio import files
-from las.data.audio.segmentation import Segmenter
+from las.data.audio.streaming import Segmenter
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
 

@@ -16,7 +16,7 @@ from tiny import RATE, damage, forge, sound, wav
 import las as package
 from las.cli import demo_app
 from las.data.audio import files
-from las.data.audio.segmentation import Segmenter
+from las.data.audio.streaming import Segmenter
 from las.decoding.recordings import find_audio
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from las.data import tokenizers
-from las.data.audio import segmentation
+from las.data.audio import streaming
 from las.decoding import transcription
 from las.decoding.transcription import TimedToken, TimedWord
 
@@ -118,7 +118,7 @@ def speech(seed: int) -> tuple[list[TimedWord], torch.Tensor]:
     return said, samples
 
 
-def ear(piece: segmentation.AudioSegment, said: list[TimedWord], draw: random.Random) -> list[TimedWord]:
+def ear(piece: streaming.AudioSegment, said: list[TimedWord], draw: random.Random) -> list[TimedWord]:
     """What a recogniser hears in a piece: whole words, at about their times, and something else where one is cut."""
     end_s = piece.start_s + len(piece.samples) / RATE
     found = []
@@ -137,7 +137,7 @@ def test_pieces_of_any_speech_give_every_word_once(seed: int) -> None:
     """A word is at most 0.8 s long and pieces hear 1 s beyond a cut: each is whole in the piece it belongs to."""
     said, samples = speech(seed)
     draw, found = random.Random(seed), []
-    cutter = segmentation.Segmenter(RATE, longest_s=5.0, shortest_s=1.0, overlap_s=1.0)
+    cutter = streaming.Segmenter(RATE, longest_s=5.0, shortest_s=1.0, overlap_s=1.0)
     for piece in cutter(samples.split(777)):
         found = transcription.stitch(
             found, ear(piece, said, draw), piece.core_start_s, piece.core_start_s - piece.start_s

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from las.data.audio import files, streams
+from las.data.audio import files
 from las.runtime import torchaudio_compat
 from las.runtime.errors import ArgumentError
 from las.storage import folders
@@ -27,11 +27,11 @@ class AudioFolder:
         if not self.folder.is_dir():
             raise ArgumentError(f"{key}={folder}: there is no such folder")
         found = folders.search(self.folder)
-        audio = [path for path in found.files if path.suffix.lower() in streams.SUFFIXES]
+        audio = [path for path in found.files if path.suffix.lower() in files.SUFFIXES]
         self.paths = sorted(audio, key=lambda path: path.relative_to(self.folder).as_posix())
         self.remarks = found.remarks()
         if not self.paths:
-            raise ArgumentError(f"{key}={folder}: {streams.NOT_FOUND}")
+            raise ArgumentError(f"{key}={folder}: {files.NOT_FOUND}")
 
     def check(self, sample_rate: int, what: str) -> list[str]:
         """Read every header; lines with the number of files, their length, what was left out and what is resampled.

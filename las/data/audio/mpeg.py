@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from las.data.audio.byte_ranges import Piece
+from las.data.audio.shards import Piece
 from las.runtime.errors import DataError
 
 _RATES = ((11025, 12000, 8000), (), (22050, 24000, 16000), (44100, 48000, 32000))
@@ -183,11 +183,19 @@ def _tag_bytes(beginning: bytes, largest: int) -> int:
     elif beginning.startswith(b"APETAGEX"):
         length = 32 + int.from_bytes(beginning[12:16], "little")
     else:
-        length = id3_bytes(beginning)
+        length = _id3_bytes(beginning)
     return length if length <= largest else 0
 
 
-def id3_bytes(beginning: bytes) -> int:
+def after_id3(file: BinaryIO) -> int:
+    """The place in a file after the ID3v2 tags at its start."""
+    place = file.seek(0)
+    while skipped := _id3_bytes(file.read(10)):
+        place = file.seek(place + skipped)
+    return place
+
+
+def _id3_bytes(beginning: bytes) -> int:
     """Length in bytes of an ID3v2 tag that begins with these bytes; 0 where they begin none."""
     if not beginning.startswith(b"ID3") or len(beginning) < 10 or max(beginning[6:10]) > 127:
         return 0

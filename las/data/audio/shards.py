@@ -4,18 +4,22 @@ A file in a shard is named `train-000002.tar#1536+48210/an4.wav`: the shard, the
 name that it had outside. Whatever takes the path of an audio file takes such a name (`las.data.audio.files`).
 """
 
+import bisect
 import io
 import re
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from las.data.audio.byte_ranges import ByteRanges, Piece
 from las.runtime.errors import DataError
 from las.storage import bounded
+
+Piece = bytes | range
+"""Bytes in memory, or the range of a file's bytes that it stands for."""
 
 _MARK = ".tar#"
 _MEMBER = re.compile(r"(?P<shard>.+\.tar)#(?P<offset>\d{1,18})\+(?P<size>\d{1,18})/(?P<name>[^/]+)")
@@ -116,3 +120,48 @@ def _is_header_of(block: bytes, inside: Member) -> bool:
     wanted = inside.name.encode("utf-8", "surrogateescape")
     is_cut = b"\0" not in block[: tarfile.LENGTH_NAME]
     return found.size == inside.size and (wanted.startswith(name) if is_cut else wanted == name)
+
+
+class ByteRanges(io.RawIOBase):
+    """Read-only file of `pieces` of an open `file`, one after the other, for decoders that read a file from its start.
+
+    It closes `file` when it is closed.
+    """
+
+    def __init__(self, file: io.BufferedReader, pieces: Sequence[Piece]) -> None:
+        self._file, self._place = file, 0
+        self._pieces, self._ends = pieces, list(accumulate(map(len, pieces)))
+        self._size = self._ends[-1]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = max(offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence], 0)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer up to its end or that of a piece."""
+        if self._place >= self._size:
+            return 0
+        number = bisect.bisect_right(self._ends, self._place)
+        piece, end = self._pieces[number], self._ends[number]
+        first, count = self._place - (end - len(piece)), min(len(buffer), end - self._place)
+        view = memoryview(buffer)[:count]
+        if isinstance(piece, bytes):
+            view[:] = piece[first : first + count]
+        else:
+            self._file.seek(piece.start + first)
+            count = self._file.readinto(view)
+        self._place += count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

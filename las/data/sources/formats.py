@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from las.data import manifest
-from las.data.audio import streams
+from las.data.audio.files import SUFFIXES
 from las.data.sources import fields, kaldi, parts
 from las.data.sources.base import Entry, ReadingOptions, Source, audio_path
 from las.runtime.errors import ConfigError, DataError, suggest
@@ -203,7 +203,7 @@ def read_ljspeech(path: Path, options: ReadingOptions) -> Source:
 
 
 def _ljspeech(name: str, folder: Path, where: str, text: str) -> Entry:
-    is_file = Path(name).suffix.lower() in streams.SUFFIXES
+    is_file = Path(name).suffix.lower() in SUFFIXES
     places = [audio_path(each, name if is_file else f"{name}.wav") for each in (folder / "wavs", folder)]
     audio = next(filter(os.path.isfile, places), places["/" in name])
     return Entry(where, audio, text, id="" if is_file else name)
@@ -290,7 +290,7 @@ def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
 
 def of_audio(files: Iterable[Path]) -> list[Path]:
     """The audio files among some, by their endings in any case of letters."""
-    return [path for path in files if path.suffix.lower() in streams.SUFFIXES]
+    return [path for path in files if path.suffix.lower() in SUFFIXES]
 
 
 def is_librispeech(path: Path) -> bool:

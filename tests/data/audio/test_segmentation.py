@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from las.data.audio.segmentation import AudioSegment, Segmenter
+from las.data.audio.streaming import AudioSegment, Segmenter
 from las.runtime.errors import ConfigError
 
 RATE = 1000

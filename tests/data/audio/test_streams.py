@@ -13,7 +13,7 @@ import soundfile
 from refusals import refused
 
 from las.data import manifest, packing
-from las.data.audio import files, mpeg, sphere, streams
+from las.data.audio import files, mpeg, sphere
 from las.data.audio.worker import measure
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
@@ -328,6 +328,6 @@ def test_what_cannot_be_read_names_the_endings_and_the_way_out(tmp_path: Path) -
     for name, content in (contents | dict.fromkeys(("x.raw", "x.txt"), bytes(range(256)) * 10)).items():
         path = tmp_path / name
         path.write_bytes(content)
-        words = (f"{path}: not audio", ", ".join(streams.SUFFIXES), streams.conversion(path))
+        words = (f"{path}: not audio", ", ".join(files.SUFFIXES), files.conversion(path))
         refused("|".join(words), files.info, path)
-    assert streams.conversion(tmp_path / "my talk.m4a") == f"ffmpeg -i '{tmp_path}/my talk.m4a' 'my talk.wav'"
+    assert files.conversion(tmp_path / "my talk.m4a") == f"ffmpeg -i '{tmp_path}/my talk.m4a' 'my talk.wav'"
