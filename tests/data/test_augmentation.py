@@ -71,17 +71,6 @@ def test_options_hold_the_policies_of_the_paper(name: str, policy: tuple[float, 
     assert made.speeds == (1.0,)
 
 
-def test_a_stored_config_without_warping_computes_what_it_did() -> None:
-    """Configs of earlier releases have no `max_warp_frames`, or 0: their masks are unchanged, and nothing is warped."""
-    stored = compose("train", ["augment=specaugment_ld"])["augment"]
-    features, frames, keys = torch.randn(2, 200, 80), torch.tensor([200, 170]), [3, 4]
-    without = {key: value for key, value in stored.items() if key != "max_warp_frames"}
-    old = [build(each).features(features, frames, keys) for each in (without, stored | {"max_warp_frames": 0})]
-    hidden = old[0] == 0
-    assert torch.equal(*old) and torch.equal(old[0], features.masked_fill(hidden, 0.0)) and hidden.any()
-    assert not torch.equal(build(stored).features(features, frames, keys), old[0])
-
-
 def test_derivatives_are_masked_in_the_bands_of_their_features() -> None:
     augment, ones = Augmentation(frequency_masks=2, max_frequencies=5), torch.ones(1, 9, 30)
     for key in range(50):

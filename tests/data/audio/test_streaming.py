@@ -55,15 +55,6 @@ def test_blocks_of_a_file_are_the_file(tmp_path: Path, suffix: str) -> None:
         torch.testing.assert_close(whole(path, 16000, "mix", block_s), expected.mean(1), atol=1e-6, rtol=0)
 
 
-def test_what_cannot_be_read_is_named_where_it_is_reached(tmp_path: Path) -> None:
-    samples = np.zeros(32000, dtype=np.float32)
-    samples[20000:20003] = np.nan
-    soundfile.write(tmp_path / "nan.wav", samples, 16000, subtype="FLOAT")
-    blocks = streaming.open_blocks(tmp_path / "nan.wav", 16000, block_s=0.5)[1]
-    assert len(next(blocks)) == 8000
-    refused("nan.wav|3 samples|not finite", list, blocks)
-
-
 def test_channels_are_numbers_or_all_of_them(tmp_path: Path) -> None:
     path = sound(tmp_path / "x.wav", 0.1, channels=2)
     refused("x.wav|channel 2|has 2", streaming.open_blocks, path, 16000, 2)

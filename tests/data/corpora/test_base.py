@@ -1,18 +1,15 @@
 """Prepared manifests are reused exactly as long as they are right, and problems of the data are counted by reason."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from refusals import refused
 
 from las.data import manifest
 from las.data.corpora.base import Corpus, audio_duration
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
-from las.runtime.errors import ConfigError
 
 RATE = 16000
 
@@ -106,38 +103,3 @@ def test_audio_that_could_not_be_read_is_tried_again(corpus: Folder, tmp_path: P
     utterances = corpus.prepare(tmp_path / "prepared")["train"]
     assert utterances[1].duration_s == 2000 / RATE
     assert corpus.problems(utterances) == []
-
-
-def test_every_kind_of_problem_has_its_reason_and_the_rest_has_none(corpus: Folder, tmp_path: Path) -> None:
-    """What is wrong with a file is tested where files are read."""
-    good = corpus.utterances("train")
-    (tmp_path / "text.wav").write_text("no audio at all")
-    flac = speech(tmp_path / "cut.flac", RATE)
-    flac.write_bytes(flac.read_bytes()[:-20])
-    cases = {
-        "missing": ({"audio": str(tmp_path / "absent.wav")}, "missing"),
-        "text": ({"audio": str(tmp_path / "text.wav")}, "not audio"),
-        "damaged": ({"audio": str(flac)}, "cut short"),
-        "rate": ({"audio": str(speech(tmp_path / "8k.wav", 4000, sample_rate=8000))}, "sample rate"),
-        "channels": ({"audio": str(speech(tmp_path / "2ch.wav", 4000, 2))}, "channels"),
-        "end": ({"duration_s": 5.0}, "ends too early"),
-        "short": ({"duration_s": 0.02}, "too short"),
-        "no text": ({"text": ""}, "empty transcript"),
-        "symbol": ({"text": "abz"}, "unknown symbols"),
-        "long": ({"text": "abcabc"}, "more symbols than states"),
-    }
-    bad = [dataclasses.replace(good[0], id=name, **changes) for name, (changes, _) in cases.items()]
-    for num_workers in (1, 4):
-        mixed = [*good[:1], *bad, *good[1:]]
-        found = corpus.problems(mixed, num_states=lambda num_samples: num_samples // 200, num_workers=num_workers)
-        assert {each.utterance_id: each.kind for each in found} == {name: kind for name, (_, kind) in cases.items()}
-        assert [each.file for each in found] == [each.audio for each in bad]
-    assert corpus.problems(good, num_states=lambda num_samples: num_samples // 200) == []
-
-
-def test_the_table_counts_what_is_there(corpus: Folder) -> None:
-    """Unknown symbols too: the check names them, all at once."""
-    (row, empty) = Folder(corpus.root, alphabet="ab").table({"train": corpus.utterances("train"), "dev": []})
-    assert row == ("train", 3, pytest.approx(6000 / RATE / 3600), 2, 5, 1000 / RATE, 3000 / RATE)
-    assert empty == ("dev", 0, 0.0, 0, 0, 0.0, 0.0)
-    refused("'devel'|mean dev or train", corpus.utterances, "devel", kind=ConfigError)

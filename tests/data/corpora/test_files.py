@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import soundfile
 from console import Answer
@@ -18,7 +19,7 @@ from las.data.corpora.files import FilesCorpus
 from las.data.quality import QualityLimits
 from las.data.synthesis.espeak import Espeak
 from las.data.text_rules import TextRules
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError
 from las.training import data_preparation
 
 Las = Callable[..., Answer]
@@ -327,16 +328,12 @@ def test_german_with_its_letters(las: Las, tmp_path: Path) -> None:
     """Trained on a folder by one command, which decodes the test part, and a file decoded."""
     folder, run, sentences = tmp_path / "deutsch", tmp_path / "run", ["schöne Grüße", "größer als Öl", "Äpfel süß"]
     folder.mkdir()
-    try:
-        with Espeak() as espeak:
-            for number in range(16):
-                speech = espeak.say(sentences[number % 3], "de+f3", 150 + number, 50, 50, number)
-                path = folder / f"{number}.wav"
-                with soundfile.SoundFile(path, "w", speech.sample_rate, 1, "PCM_16") as file:
-                    file.buffer_write(speech.pcm, "int16")
-                path.with_suffix(".txt").write_text(sentences[number % 3], encoding="utf-8")
-    except DataError as error:
-        pytest.skip(str(error))
+    with Espeak() as espeak:
+        for number in range(16):
+            speech = espeak.say(sentences[number % 3], "de+f3", 150 + number, 50, 50, number)
+            samples = np.frombuffer(speech.pcm, np.int16)
+            soundfile.write(folder / f"{number}.wav", samples, speech.sample_rate)
+            (folder / f"{number}.txt").write_text(sentences[number % 3], encoding="utf-8")
     places = ["corpus=files", f"corpus.train={folder}", "corpus.name=deutsch", f"data_dir={tmp_path / 'data'}"]
     short = [*MODEL, *SHORT, *QUICK, "schedule=constant", "search.max_length=8"]
     answer = las("train", *places, *short, f"run_dir={run}")

@@ -178,15 +178,6 @@ def test_manifests_follow_the_settings_and_the_names_of_the_files(tree: Path, tm
     assert set(corpus(tree).inventory()) - set(before) == {str(tree / "sw02007.sph")}
 
 
-def test_the_option_makes_the_corpus(tree: Path) -> None:
-    refused("corpus.root has no value", build.compose, "train", ["corpus=switchboard_300"], kind=ConfigError)
-    option = build.compose("train", ["corpus=switchboard_300", f"corpus.root={tree}", "corpus.hub5_01=/hub5"])
-    made = build.build(option["corpus"])
-    assert isinstance(made, Switchboard)
-    assert (made.splits, made.sample_rate, made.channels, made.metric) == (("train", "dev", "hub5_01"), 8000, 2, "wer")
-    assert "".join(made.tokens.symbols[1:]) == isip_transcripts.ALPHABET
-
-
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Switchboard, Hub5'00 and Hub5'01."""
