@@ -141,7 +141,9 @@ class ListenAttendSpell(SpeechModel):
         change: Change | None = None,
     ) -> ModelOutput:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
-        memory, num_states = self.listen(waveforms, num_samples, change)
+        return self._spell(*self.listen(waveforms, num_samples, change), targets)
+
+    def _spell(self, memory: AttentionMemory, num_states: Lengths, targets: Int[Tensor, "batch tokens"]) -> ModelOutput:
         output: SpellerOutput = self.speller(memory, targets)
         ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
         return ModelOutput(output.logits, output.weights, ctc_output)
@@ -156,9 +158,10 @@ class ListenAttendSpell(SpeechModel):
         output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
         return output._replace(logits=output.logits.float())
 
-    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[SpellerOutput, Decoder, Lengths]:
+    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[ModelOutput, Decoder, Lengths]:
         memory, num_states = self.listen(batch.waveforms, batch.num_samples)
-        return self.speller(memory, batch.targets), Decoder(self.speller, memory, self.ctc), num_states
+        output = self._spell(memory, num_states, batch.targets)
+        return output, Decoder(self.speller, memory, self.ctc), num_states
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
         """A decoder over this batch for search, and the number of states of each utterance."""

@@ -17,6 +17,7 @@ TEXT = ["lm.hidden_size=8", "lm.embedding_size=4"]
     ("kind", "plain", "other"),
     [
         ("tokens", ["loss.smoothing=0.0"], ["loss.smoothing=0.5"]),
+        ("tokens", ["loss=joint_ctc", "loss.smoothing=0.0", "loss.ctc_weight=0.0"], ["loss=joint_ctc"]),
         ("frames", ["loss=frame_cross_entropy"], ["loss=frame_focal"]),
         ("text", ["loss.smoothing=0.0"], ["loss.smoothing=0.5"]),
     ],
