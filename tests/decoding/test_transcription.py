@@ -85,7 +85,7 @@ def test_the_confidence_of_a_word_is_the_geometric_mean() -> None:
 
 
 def test_without_overlap_words_stand_side_by_side() -> None:
-    left, right = [word("A", 0, 1), word("B", 1, 2.2)], [word("B", 1.9, 2.5)]
+    left, right = [word("A", 0, 1), word("B", 1, 2.2)], [word("B", 1.2, 2.4)]
     assert transcription.stitch(left, right, 2.0, 0.0) == [*left, *right]
 
 
