@@ -58,6 +58,15 @@ def test_new_layers_go_where_the_config_says(place: str, came_from: list[int | N
     assert all(map(torch.equal, small.state_dict().values(), before.values()))
 
 
+def test_the_only_layer_stays_the_first_one() -> None:
+    small, large = layered(1), layered(3)
+    drawn = copy.deepcopy(large.state_dict())
+    pretraining.transfer_parameters(small.state_dict(), large, 4, "below_top")
+    after = large.state_dict()
+    assert same(of_layer(after, 0), of_layer(small.state_dict(), 0))
+    assert same(of_layer(after, 1) + of_layer(after, 2), of_layer(drawn, 1) + of_layer(drawn, 2))
+
+
 GROWN = {
     "pyramid, location": [],
     "additive, CTC": ["attention@model.speller.attention=additive", "loss=joint_ctc"],
