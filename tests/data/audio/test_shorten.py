@@ -46,6 +46,16 @@ def stream(*numbers: int, version: int = 2, codes: tuple[tuple[int, int], ...] =
     return b"ajkg" + bytes([version]) + bits.packed()
 
 
+@pytest.mark.parametrize("kind", ["pcm8", "pcm16"])
+def test_low_bits_that_are_never_used_are_shifted_away(kind: str) -> None:
+    samples = speech(kind, 1024, 2)
+    for block, shift in enumerate((0, 3, 1, 5)):
+        samples[block * 256 : block * 256 + 256] = samples[block * 256 : block * 256 + 256] >> shift << shift
+    assert len(encoder.encode(samples)) < len(encoder.encode(samples | 1))
+    for predictor in (encoder.DIFF0, encoder.QLPC):  # means are of numbers without these bits
+        same(samples, predictors=[predictor], order=2)
+
+
 def test_mu_law_codes_are_those_of_robinsons_tables() -> None:
     """The hashes of the published 13 x 256 table, and of it with -1 for the negative zero."""
     hashes = [hashlib.sha256(shorten._law_codes(signed).tobytes()).hexdigest() for signed in (False, True)]
