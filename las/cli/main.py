@@ -59,7 +59,9 @@ VERBS = {
     "check": Verb(
         "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON, "las.cli.prepare", "train"
     ),
-    "pack": Verb("put a corpus into a few large tar files", "corpus=synthetic output=shards", PACKS_ON),
+    "pack": Verb(
+        "put a corpus into a few large tar files", "corpus=synthetic output=shards", PACKS_ON, "las.cli.prepare"
+    ),
     "listen": Verb("write augmented utterances as wav, with what was done to each", "corpus=synthetic augment=noisy"),
     "train": Verb("train, then decode and score dev and test", EXPERIMENT, TRAINS_ON),
     "decode": Verb("write a checkpoint's hypotheses for audio files or a split", f"{OF_RUN} audio=x.wav"),

@@ -183,7 +183,7 @@ def compose(name: str, overrides: list[str]) -> Config:
     (64, 'las.PlainLSTMCell')
     """
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
+    from omegaconf import OmegaConf, open_dict
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     directory = config_directory()
@@ -191,7 +191,10 @@ def compose(name: str, overrides: list[str]) -> Config:
     groups.check_hydra(directory, name, overrides)
     groups.check_groups(directory, name, overrides)
     try:
-        composed = _compose(directory, name, overrides)
+        composed = folders.load(directory, name, overrides)
+        groups.check_section(directory, name, overrides, composed)
+        with open_dict(composed):
+            del composed["hydra"]
         groups.check_deleted(directory, overrides)
         _require_plain(composed)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
@@ -205,7 +208,10 @@ def compose(name: str, overrides: list[str]) -> Config:
         raise ConfigError(f"{where}: lists and sections inside each other, too deep for a config") from error
     assert isinstance(resolved, dict)
     config = {str(key): value for key, value in resolved.items()}
-    _check_keys(config, directory, name)
+    known = groups.own_keys(directory, name)
+    for key in config.keys() - known:  # one that was added with `+` and that nothing reads
+        nearest = suggest(key, {*known, "experiment"})
+        raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")
     for key, value in flatten(config).items():
         sizes.check(key, value)
     groups.check_names(config)
@@ -249,16 +255,6 @@ def _deepest(overrides: list[str], directory: Path) -> str:
     """The override with the most brackets, shortened; a phrase for the config files where no override has many."""
     override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
     return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"an option of {directory}"
-
-
-def _compose(directory: Path, name: str, overrides: list[str]) -> Any:
-    from omegaconf import open_dict
-
-    composed = folders.load(directory, name, overrides)
-    groups.check_section(directory, name, overrides, composed)
-    with open_dict(composed):
-        del composed["hydra"]
-    return composed
 
 
 def _require_plain(composed: Any) -> None:
@@ -361,11 +357,3 @@ def checked(cls: type, values: Config, where: str, *positional: Any, kinds: Coll
     factory = Factory(cls, *positional, **values)
     factory.where = where
     return factory
-
-
-def _check_keys(config: Config, directory: Path, name: str) -> None:
-    """Raise ConfigError for a top-level key that was added with `+` and that nothing reads."""
-    known = groups.own_keys(directory, name)
-    for key in config.keys() - known:
-        nearest = suggest(key, {*known, "experiment"})
-        raise ConfigError(f"{key}: there is no such key in configs/{name}.yaml.{nearest}")

@@ -66,8 +66,7 @@ def test_a_training_that_is_looked_at_is_the_same_training(
     cell = "cell@model.listener.cell=bn_input"
     assert las("train", *overrides(corpus, cell)).code == 0
     watched = corpus / "watched"
-    answer = las("analyze", *overrides(corpus, cell, f"run_dir={watched}"), "every=2", EVERYTHING, *FEW)
-    assert answer.code == 0, answer.err
+    las("analyze", *overrides(corpus, cell, f"run_dir={watched}"), "every=2", EVERYTHING, *FEW).succeeds()
     assert steps(watched) == steps(corpus / "run")
     for kind in ("model", "optim"):
         for own in sorted((corpus / "run").glob(f"checkpoints/*/{kind}.safetensors")):

@@ -15,7 +15,7 @@ from las.training import plots
 @pytest.mark.pictures
 def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("demo", *overrides(corpus))
-    assert answer.code == 0, answer.err
+    answer.succeeds()
     run = corpus / "run"
     for words in ("reference   sil aa iy sil", "hypothesis  ", "result      dev PER ", str(run / "attention.png")):
         assert words in answer.out
@@ -34,8 +34,7 @@ def test_without_matplotlib_the_demo_shows_the_rest(
     corpus: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "available", lambda: False)
-    answer = las("demo", *overrides(corpus))
-    assert answer.code == 0 and "hypothesis  " in answer.out
+    las("demo", *overrides(corpus)).succeeds("hypothesis  ")
     assert list((corpus / "run").glob("*.png")) == []
 
 

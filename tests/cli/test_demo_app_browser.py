@@ -123,8 +123,7 @@ def test_a_file_is_heard_as_transcribe_hears_it(
     visit: Visit, trained: Path, tmp_path: Path, las: Callable[..., Answer]
 ) -> None:
     path = wav(trained, "mdab0_sx1")
-    answer = las("transcribe", f"checkpoint={trained / 'run'}", f"input={path}", f"output={tmp_path / 'x.jsonl'}")
-    assert answer.code == 0
+    las("transcribe", f"checkpoint={trained / 'run'}", f"input={path}", f"output={tmp_path / 'x.jsonl'}").succeeds()
     expected = json.loads((tmp_path / "x.jsonl").read_text())
     visit.upload(path)
     status = visit.transcribe()
@@ -186,5 +185,5 @@ def test_nothing_is_asked_of_another_machine(served: Served, visit: Visit) -> No
     assert served.asked and [where for where in served.asked if where is not None and where not in HERE] == []
     assert (served.folder / "err").read_text() == ""
     said = (served.folder / "out").read_text().splitlines()
-    assert said == [f"open {served.url}/ in a browser; Ctrl-C ends it", "ended"]
+    assert len(said) == 2 and f"{served.url}/ " in said[0] and said[1] == "ended"
     assert served.kept == []

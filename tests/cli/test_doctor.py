@@ -26,14 +26,14 @@ NAMES += ["own packages", "memory", "cores", "limits", "run folder", "disk"]
 
 def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> None:
     answer = las("doctor", f"run_dir={tmp_path / 'not yet' / 'there'}")
-    assert answer.code == 0, answer
+    answer.succeeds()
     lines = answer.out.splitlines()
     assert [line[:13].strip() for line in lines[: len(NAMES)]] == NAMES
     assert all(line[15:22].strip() in (OK, NOTE) for line in lines[: len(NAMES)])
     if torch.cuda.is_available():
         assert "ln_global on cuda: " in answer.out
     else:
-        assert "ln_global on cpu: " in answer.out and "plain (not triton: needs an NVIDIA GPU)" in answer.out
+        assert "ln_global on cpu: " in answer.out and "NVIDIA GPU" in answer.out
     assert lines[-1].startswith("ready") and not (tmp_path / "not yet").exists()
 
 
@@ -176,10 +176,10 @@ def test_extras_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_longest_batch_of_a_training(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("doctor", "dry_run=true", *tiny.overrides(corpus))
-    assert answer.code == 0, answer
+    answer.succeeds()
     (line,) = [line for line in answer.out.splitlines() if line.startswith("longest batch")]
     assert "4 of 0.6 s, 2 s with padding" in line and not (corpus / "run").exists()
-    assert "0.004 suits the size of the model" in answer.out
+    assert "0.004 suits" in answer.out
 
 
 def test_a_config_that_does_not_compose(las: Callable[..., Answer]) -> None:

@@ -123,7 +123,7 @@ def test_own_options_are_chosen_and_that_is_said(own: Path, las: Las) -> None:
     given = ["+experiment=trial", "--cfg", "job", "-p", "model.listener.cell"]
     for folder in (["--config-dir", "own"], [f"+hydra.searchpath=[{own}]"]):
         answer = las("train", *folder, *given)
-        assert answer.code == 0 and "cell_norm: output" in answer.out
+        answer.succeeds("cell_norm: output")
         assert answer.err == f"own configs of {own}: cell/mine, experiment/trial\n"
     assert not any(folders.own())
     las("train", given[0]).fails(2, "configs/experiment/trial.yaml")

@@ -47,8 +47,7 @@ def test_a_run_of_a_language_model(finished: Path, las: Las) -> None:
     for event in validations:
         assert event["dev_error"] == pytest.approx(math.exp(event["dev_loss"]))
     assert "dev perplexity" in (finished / "lm/log.txt").read_text()
-    again = las("train_lm", *given(finished))
-    assert again.code == 0 and "finished: dev perplexity" in again.out
+    las("train_lm", *given(finished)).succeeds("finished: dev perplexity")
 
 
 def test_the_measure_of_the_result_is_that_of_validation(finished: Path) -> None:
@@ -77,7 +76,7 @@ def test_search_opens_the_run(finished: Path) -> None:
     tokens = build(compose("train", ["corpus=an4", "corpus.root=x"])["corpus"]["tokens"])
     lm = loading.load(finished / "lm", tokens)
     assert isinstance(lm, LSTMLanguageModel) and lm.score(lm.start(2)).shape == (2, 1, tokens.size)
-    with pytest.raises(DataError, match=r"lm: the language model has \d+ words that the tokens lack"):
+    with pytest.raises(DataError, match=r"lm: .*\d+ words"):
         loading.load(finished / "lm", Characters("AB"))
 
 
@@ -85,14 +84,12 @@ def test_models_are_compared_on_the_same_sentences(finished: Path, las: Las, tmp
     corpus = [each for each in given(finished) if each.startswith(("corpus", "data_dir"))]
     assert las("ngram", *corpus, "n=2", f"output={tmp_path / 'x.arpa'}").code == 0
     answer = las("perplexity", *corpus, f"models=[{tmp_path / 'x.arpa'},{finished / 'lm'}]")
-    assert answer.code == 0 and "2 sentences, 10" in answer.out
+    answer.succeeds("2 sentences, 10")
     result = json.loads((finished / "lm/result.json").read_text())
     assert f"{result['splits']['test']['perplexity']:.3f}" in answer.out
     (tmp_path / "text").write_text("GO\n\nGO ON\n")
-    answer = las("perplexity", *corpus, f"models={finished / 'lm'}", f"text={tmp_path / 'text'}")
-    assert answer.code == 0 and "2 sentences, 9" in answer.out
-    answer = las("perplexity", *corpus, f"models={finished / 'lm'}", "split=tset")
-    assert answer.code == 2 and "Did you mean" in answer.err
+    las("perplexity", *corpus, f"models={finished / 'lm'}", f"text={tmp_path / 'text'}").succeeds("2 sentences, 9")
+    las("perplexity", *corpus, f"models={finished / 'lm'}", "split=tset").fails(2, "Did you mean")
 
 
 def test_a_text_in_place_of_the_transcripts(tmp_path: Path, las: Las) -> None:
@@ -101,19 +98,16 @@ def test_a_text_in_place_of_the_transcripts(tmp_path: Path, las: Las) -> None:
         file.write("GO ON\n\nYES YES\nNO\n")
     (tmp_path / "dev.txt").write_text("GO\n")
     answer = las("train_lm", *given(root, f"text={tmp_path / 'text.gz'}", f"dev={tmp_path / 'dev.txt'}"))
-    assert answer.code == 0 and "3 training utterances" in answer.out
+    answer.succeeds("3 training utterances")
     result = json.loads((root / "lm/result.json").read_text())
     assert result["train_sentences"] == 3 and result["splits"]["dev"]["symbols"] == 3
     (tmp_path / "odd.txt").write_text("GO\nGÖ\n")
-    answer = las("train_lm", *given(root, f"text={tmp_path / 'odd.txt'}", f"run_dir={root / 'odd'}"))
-    assert answer.code == 3 and "'Ö' once (line" in answer.err
+    las("train_lm", *given(root, f"text={tmp_path / 'odd.txt'}", f"run_dir={root / 'odd'}")).fails(3, "'Ö' once (line")
     (tmp_path / "empty.txt").write_text("\n")
     answer = las("train_lm", *given(root, f"text={tmp_path / 'empty.txt'}", f"run_dir={root / 'empty'}"))
-    assert answer.code == 3 and "are no sentences" in answer.err
+    answer.fails(3, "empty.txt")
 
 
 def test_the_same_by_the_name_of_its_config(finished: Path, las: Las) -> None:
-    answer = las("train", "--config-name=language_model", *given(finished))
-    assert answer.code == 0 and "finished: dev perplexity" in answer.out
-    answer = las("train", "--config-name=langage_model")
-    assert answer.code == 2 and "every verb has" in answer.err
+    las("train", "--config-name=language_model", *given(finished)).succeeds("finished: dev perplexity")
+    las("train", "--config-name=langage_model").fails(2, "every verb has")

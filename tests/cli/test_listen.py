@@ -30,7 +30,7 @@ def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path:
     entries = json.loads((out / "augmentation.json").read_text())
     assert [entry["id"] for entry in entries] == [f"ftr0_sx{index}" for index in (0, 2, 4, 6)]
     assert sorted(path.name for path in out.glob("*.wav")) == [entry["file"] for entry in entries]
-    assert "4 utterances and augmentation.json written to" in answer.out
+    assert "augmentation.json written" in answer.out
     assert "masks and time" in answer.out
     config = compose("listen", listening(trained, out, "augment=noisy"))
     corpus, augment = (build(config[key], where=key) for key in ("corpus", "augment"))
@@ -69,12 +69,11 @@ def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las
     noisy = [*decode, "augment=noise", "augment.noise.snr_db=10", "augment.noise.kinds=[babble]"]
     answer = las(*noisy)
     assert (answer.code, answer.err) == (0, "")
-    assert "test, babble_10dB, seed 1: PER " in answer.out
+    assert "babble_10dB, seed 1:" in answer.out
     path = trained_copy / "decoded" / "hypotheses.test.babble_10dB.jsonl"
     first = path.read_text()
     assert len(first.splitlines()) == 2
-    clean = las(*decode)
-    assert clean.code == 0 and "test: PER " in clean.out
+    las(*decode).succeeds("test: PER ")
     own = (trained_copy / "decoded" / "hypotheses.test.jsonl").read_text()
     assert [json.loads(line)["score"] for line in own.splitlines()] != [
         json.loads(line)["score"] for line in first.splitlines()
@@ -96,7 +95,7 @@ def test_a_training_says_which_noises_it_reads(corpus: Path, tmp_path: Path, las
     soundfile.write(tmp_path / "noises" / "hum.wav", np.sin(np.arange(8000)), 8000)
     words = ["augment=noise", "distortion@augment.noise=noise_files", f"augment.noise.folder={tmp_path / 'noises'}"]
     answer = las("train", *overrides(corpus, *words, "trainer.max_steps=1"))
-    assert (answer.code, answer.err) == (0, "") and "16000 Hz: 1 of 8000 Hz" in answer.out
+    assert (answer.code, answer.err) == (0, "") and "8000 Hz" in answer.out
 
 
 @pytest.mark.slow

@@ -56,8 +56,7 @@ def test_characters_are_the_metric_of_everything_that_is_printed(chinese: Path, 
     assert {event["metric"] for event in validations} == {"cer"}
     best = min(event["dev_error"] for event in validations)
     assert result["splits"]["dev"]["cer"] == pytest.approx(best)
-    listed = las("runs", str(chinese), "format=json")
-    assert listed.code == 0 and '"dev_metric": "cer"' in listed.out
+    las("runs", str(chinese), "format=json").succeeds('"dev_metric": "cer"')
     references = {name: text for name, text in _texts(run / "references.dev.jsonl").items()}
     hypotheses = _texts(run / "hypotheses.dev.jsonl")
     score = package.error_rate(references, hypotheses)

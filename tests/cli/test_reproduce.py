@@ -47,16 +47,16 @@ def two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: Path, las: Las) -> None:
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
     answer = las(*command, "dry_run=true")
-    assert answer.code == 0, answer.err
-    assert answer.out.count("to do") == 2 and "2 to train; how long is unknown" in answer.out
+    answer.succeeds()
+    assert answer.out.count("to do") == 2 and "2 to train" in answer.out
     assert not (corpus / "runs").exists() and not (corpus / "results").exists()
 
     answer = las(*command, "rows=[ln_encoder_only]", "dry_run=true")
-    assert answer.out.count("to do") == 1 and "1 trainings, 0 finished" in answer.out
+    assert answer.out.count("to do") == 1 and "0 finished" in answer.out
 
     answer = las(*command)
-    assert answer.code == 0, answer.err
-    assert "== 1 of 2: baseline, seed 1" in answer.out and "C5: undecided" in answer.out
+    answer.succeeds()
+    assert "== 1 of" in answer.out and "C5: undecided" in answer.out
     written = sorted(path.name for path in (corpus / "results").iterdir())
     assert written == [
         *(f"bo18_table3-smoke-timit.{suffix}" for suffix in ("html", "hypotheses.xz", "json", "md")),
@@ -72,20 +72,15 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert re.search(rf"\| no layer norm \(1\)( †)? \| 26\.8 % \| 15,947 \| {100 * rate:.1f} % \|", table)
     assert re.search(rf" \| 1 \| [01] of 1 \| [12] \| {results[0]['steps_to_converge']} \|", table)
     assert "ours - paper" not in table
-    for line in (
-        "Source of the paper's numbers: A. Ben Othman",
-        "## Assumed at the tier smoke",
-        "(1) from table",
-    ):
-        assert line in table
+    assert all(each in table for each in ("A. Ben Othman", "Assumed at", "(1) from table"))
     assert "las reproduce recipe=bo18_table3 tier=smoke corpus=timit corpus.root=... corpus.partial=true" in table
     assert str(corpus) not in "".join(path.read_text("latin-1") for path in (corpus / "results").iterdir())
 
     answer = las(*command)
-    assert answer.code == 0 and "2 trainings, 2 finished" in answer.out and "nothing is left to train" in answer.out
+    answer.succeeds("2 finished nothing")
     assert "== 1 of" not in answer.out
     answer = las(*command, "dry_run=true", "seeds=2")
-    assert "2 to train, " in answer.out and " at most by the speed of finished ones" in answer.out
+    assert "2 to train" in answer.out and "at most" in answer.out
 
 
 @pytest.mark.slow
@@ -105,22 +100,18 @@ def test_a_training_that_breaks_is_a_result(
     perfect = ChanceLevel(1.0, 0.0, "")  # nothing is better: every training is broken on every machine
     monkeypatch.setattr(chance, "chance_level", lambda *given: perfect)
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus), "trainer.broken_after_epochs=0")
-    answer = las(*command)
-    assert answer.code == 0, answer.err
-    assert "diverged" in answer.out
+    las(*command).succeeds("diverged")
     table = (corpus / "results" / "bo18_table3-smoke-timit.md").read_text()
     assert "| broken |" in table and "| 1, 1 broken |" in table and "Broken:" in table
     page = (corpus / "results" / "bo18_table3-smoke-timit.html").read_text()
     assert "Diverged trainings" in page
     answer = las(*command, "dry_run=true")
-    assert answer.out.count("broken") == 2 and "nothing is left to train" in answer.out
+    assert answer.out.count("broken") == 2 and "nothing" in answer.out
 
 
 def test_a_report_without_results_is_a_message_and_no_empty_page(two_rows: None, corpus: Path, las: Las) -> None:
     answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
-    assert answer.code == 3
-    for words in ("recipe=bo18_table3", "smoke on timit", "las reproduce recipe=bo18_table3 tier=smoke corpus=timit"):
-        assert words in answer.err
+    answer.fails(3, "recipe=bo18_table3 smoke timit tier=smoke corpus=timit")
     assert not (corpus / "runs").exists() and not list((corpus / "results").glob("*"))
 
 
@@ -133,8 +124,8 @@ def test_a_report_of_stored_results_needs_no_run_folders(two_rows: None, corpus:
     results.write(table, stored)
     before = stored.read_text()
     answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
-    assert answer.code == 0, answer.err
-    assert f"reported is what {stored} holds" in answer.out.replace("\n", "") and stored.read_text() == before
+    answer.succeeds()
+    assert str(stored) in answer.out.replace("\n", "") and stored.read_text() == before
     text = stored.with_suffix(".md").read_text()
     assert "las reproduce as it was" in text and "25.0 %" in text and "Holm" in text
 
@@ -167,7 +158,7 @@ def test_without_joblib_more_than_one_at_once_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "joblib", None)
     jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
-    with pytest.raises(LasError, match=r"needs joblib: pip install 'las-asr\[joblib\]'"):
+    with pytest.raises(LasError, match=r"las-asr\[joblib\]"):
         reproduce.train(jobs, at_once=2)
 
 
@@ -230,8 +221,7 @@ def test_mistakes_are_named_before_anything_is_trained(
     overrides: str, says: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = las("reproduce", *overrides.split())
-    assert answer.code == 2 and [word for word in says.split() if word not in answer.err] == [], answer.err
+    las("reproduce", *overrides.split()).fails(2, says)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -239,8 +229,7 @@ def test_mistakes_are_named_before_anything_is_trained(
 @pytest.mark.parametrize("name", recipe.names())
 def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> None:
     """Each row trains, decodes and scores; rows that recipes share are trained once for all of them."""
-    answer = las("reproduce", f"recipe={name}", "tier=smoke", *places(smoke_root))
-    assert answer.code == 0, answer.err
+    las("reproduce", f"recipe={name}", "tier=smoke", *places(smoke_root)).succeeds()
     table = json.loads((smoke_root / "results" / f"{name}-smoke-timit.json").read_text())
     for line in table["lines"]:
         assert line["outcomes"], line["name"]

@@ -185,8 +185,7 @@ def test_different_test_sets_and_runs_without_an_end(two: list[str], las: Las) -
     answer = las(*two)
     assert answer.code == 0 and "<figure" in Path("runs_compared.html").read_text()
     Path("two/metrics.jsonl").write_text("broken\n")
-    damaged = las(*two)
-    assert damaged.code == 5 and "two/metrics.jsonl:1: damaged" in damaged.err
+    las(*two).fails(5, "two/metrics.jsonl:1: damaged")
 
 
 def test_trainings_are_followed_until_they_end(folder: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_decoding_audio_and_a_split_agree(trained: Path, tmp_path: Path, las: La
     folder = wav(trained, "mdab0_sx0").parent
     pictures = f"pictures={tmp_path / 'pictures'}"
     heard = las("decode", run, f"audio={folder}", f"output={tmp_path / 'x/audio.jsonl'}", "search=greedy", pictures)
-    assert heard.code == 0 and f"2 utterances written to {tmp_path / 'x/audio.jsonl'}" in heard.out
+    heard.succeeds(f"2 utterances written to {tmp_path / 'x/audio.jsonl'}")
     by_audio = lines(tmp_path / "x/audio.jsonl")
     assert [line["id"] for line in by_audio] == [str(folder / "SX0.WAV"), str(folder / "SX1.WAV")]
     for one, other in zip(by_audio, lines(tmp_path / "split.jsonl"), strict=True):
@@ -142,8 +142,7 @@ def test_decoding_explains_what_it_needs(arguments: str, code: int, words: str, 
 def test_decoding_a_split_writes_the_n_best_lists_that_are_asked_for(trained: Path, tmp_path: Path, las: Las) -> None:
     given = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", "split=dev", "search.size=4"]
     for nbest in (1, 3):
-        answer = las("decode", *given, f"search.nbest={nbest}", f"output={tmp_path / str(nbest)}.jsonl")
-        assert answer.code == 0, answer.err
+        las("decode", *given, f"search.nbest={nbest}", f"output={tmp_path / str(nbest)}.jsonl").succeeds()
     short, long = lines(tmp_path / "1.jsonl"), lines(tmp_path / "3.jsonl")
     assert [{key: line[key] for key in ("id", "text", "score")} for line in long] == short
     for line in long:

@@ -58,7 +58,7 @@ def test_words_are_tuned_and_then_transcribed_with(run: Las, las: Las, root: Pat
     tuned = json.loads((root / "run/tuned.json").read_text())["search"]
     assert tuned["word_lm"]["weight"] == 0.5 and tuned["lexicon"]["path"] == str(root / "words.dic")
     heard = las("transcribe", f"checkpoint={root / 'run'}", f"input={wav(root, 'fccc_1')}", "search=tuned")
-    assert heard.code == 0, heard.err
+    heard.succeeds()
     text = next(line for line in heard.out.splitlines() if "fccc_1.wav: " in line).partition(".wav: ")[2]
     assert set(text.split()) <= set(WORDS)
 

@@ -85,8 +85,7 @@ def test_no_option_sets_a_key_of_hydra(kind: str, trained: list[Any], las: Las) 
 def test_wherever_it_stands(name: str, text: str, given: list[str], trained: list[Any], las: Las) -> None:
     """Packages in the first line, defaults, and the option of one training of several."""
     option(name, text)
-    answer = las("train", "-m", "seed=1,2", *given)
-    answer.fails(2, "hydra.")
+    las("train", "-m", "seed=1,2", *given).fails(2, "hydra.")
     assert not trained
 
 

@@ -59,5 +59,5 @@ def test_digests_are_those_of_the_former_release() -> None:
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
-    with pytest.raises(AttributeError, match=r"module 'las' has no attribute 'BeamSerch'\. Did you mean BeamSearch"):
+    with pytest.raises(AttributeError, match=r"BeamSerch.* BeamSearch"):
         _ = las.BeamSerch

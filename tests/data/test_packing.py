@@ -15,7 +15,7 @@ from console import Answer
 from refusals import refused
 from webdataset import tariterators
 
-from las.cli import pack
+from las.cli import prepare
 from las.data import manifest, packing
 from las.data.audio import files
 from las.data.corpora.files import FilesCorpus
@@ -219,7 +219,7 @@ def packed(tmp_path: Path) -> Path:
     """The tiny corpus, and its shards next to it."""
     tiny.tree(tmp_path)
     places = [f"corpus.root={tmp_path / 'TIMIT'}", f"output={tmp_path / 'shards'}", f"data_dir={tmp_path / 'data'}"]
-    pack.pack(["corpus=timit", "corpus.partial=true", "shard_mb=0.1", *places])
+    prepare.pack(["corpus=timit", "corpus.partial=true", "shard_mb=0.1", *places])
     return tmp_path
 
 
