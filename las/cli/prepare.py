@@ -12,7 +12,7 @@ from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
 from las.data.packing import PackedSplit
 from las.data.quality import QualityLimits, QualityProblem
-from las.nn.trainable import SpeechModel
+from las.nn.model import SpeechModel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError
 from las.storage import atomic

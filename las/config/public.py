@@ -111,7 +111,7 @@ PARTS = {
     "limits": "las.data.quality.QualityLimits",
     "augment": "las.data.augmentation.augmentation.Augmentation",
     "order": "las.data.sampler.BatchSampler",
-    "model": "las.nn.trainable.Trainable",
+    "model": "las.nn.model.Trainable",
     "features": "las.nn.features.Features",
     "gaussian_features": "las.nn.features.Features",
     "init": "las.nn.initialisation.InitialisationProtocol",

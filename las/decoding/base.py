@@ -14,7 +14,7 @@ from las.decoding.scorers.base import State
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering, Topology
 from las.nn.acoustic_model import FrameModel, FrameScores
-from las.nn.trainable import Trainable
+from las.nn.model import Trainable
 from las.runtime.errors import ConfigError
 
 

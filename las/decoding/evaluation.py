@@ -13,7 +13,7 @@ from las.decoding.search import require_finite_scores
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
-from las.nn.trainable import SpeechModel
+from las.nn.model import SpeechModel
 
 
 class Decoded(NamedTuple):

@@ -30,8 +30,7 @@ from las.hmm import tying
 from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
-from las.nn.model import ListenAttendSpell
-from las.nn.trainable import SpeechModel
+from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import checkpoint

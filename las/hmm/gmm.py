@@ -27,7 +27,7 @@ from las.hmm.graph import AlignmentGraph, BestPath, viterbi
 from las.hmm.topology import NUM_STATES
 from las.nn.acoustic_model import FrameModel, FrameScores
 from las.nn.features import Features
-from las.nn.trainable import FeatureAugmentation, TrainingBatch
+from las.nn.model import FeatureAugmentation, TrainingBatch
 from las.runtime.errors import ConfigError
 
 VARIANCE_FLOOR = 0.01

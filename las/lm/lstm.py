@@ -19,8 +19,8 @@ from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.ctc import CTCOutput
 from las.nn.dropout import Dropout
 from las.nn.kernels import choice
+from las.nn.model import FeatureAugmentation, Trainable, TrainingBatch
 from las.nn.rnn import CellFactory, RecurrentLayer
-from las.nn.trainable import FeatureAugmentation, Trainable, TrainingBatch
 
 
 class Prediction(NamedTuple):

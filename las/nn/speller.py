@@ -28,9 +28,8 @@ from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
 from las.nn.kernels.base import FORMS
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp import search_step
 from las.nn.kernels.cpp import speller as cpu
-from las.nn.kernels.cpp.search_step import StepFn
+from las.nn.kernels.cpp.speller import StepFn
 from las.nn.kernels.graphs import replayed
 from las.nn.kernels.graphs.recurrence import Recurrence
 from las.nn.rnn import CellFactory
@@ -243,12 +242,12 @@ class Speller(ScheduledModule):
         if self.training or torch.is_grad_enabled() or self._loop(memory.values, STEPS)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
-        return self._compiled_step(memory) if search_step.supports(layers, memory) else None
+        return self._compiled_step(memory) if cpu.supports(layers, memory) else None
 
     def _compiled_step(self, memory: AttentionMemory) -> StepFn:
-        readout = search_step.Readout(self.readout, self.pooled, self.output, self.reads_token)
+        readout = cpu.Readout(self.readout, self.pooled, self.output, self.reads_token)
         embedding = self.embed(torch.arange(self.vocab_size, device=memory.values.device))
-        return search_step.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
+        return cpu.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
 
     def _loop(self, like: Tensor, part: Compiled) -> tuple[str, str]:
         """The name of the fastest way to compute passes or steps of a search, and why there is no faster one."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from las.nn.trainable import SpeechModel, Trainable
+from las.nn.model import SpeechModel, Trainable
 from las.runtime import distributed, progress
 from las.runtime.errors import StorageError
 from las.storage import checkpoint, run_directory, run_records

@@ -19,7 +19,7 @@ from las.data.quality import QualityLimits, QualityProblem
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.nn.features import FITTED, Features
-from las.nn.trainable import SpeechModel
+from las.nn.model import SpeechModel
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import atomic, bounded

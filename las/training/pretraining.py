@@ -27,7 +27,7 @@ from torch import Tensor
 from las.config.build import Config, checked, differences
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
-from las.nn.trainable import SpeechModel
+from las.nn.model import SpeechModel
 from las.runtime.errors import ConfigError, DataError, require_known
 
 NEW_LAYERS = ("below_top", "on_top")

@@ -17,7 +17,7 @@ from las.decoding.base import Search, is_of_frames, require_search
 from las.nn.acoustic_model import FrameModel
 from las.nn.initialisation import InitialisationProtocol
 from las.nn.losses import FrameLoss, TrainingLoss
-from las.nn.trainable import SpeechModel, Trainable
+from las.nn.model import SpeechModel, Trainable
 from las.runtime import devices
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ArgumentError, ConfigError, require_known

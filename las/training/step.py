@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
 from las.nn.losses import TrainingLoss
-from las.nn.trainable import Trainable
+from las.nn.model import Trainable
 from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import LasError, first_of

@@ -18,7 +18,7 @@ from las.config.build import Config, check_value, checked, differences, require
 from las.data import tokenizers
 from las.data.tokenizers import Tokenizer
 from las.nn.features import FITTED
-from las.nn.trainable import Trainable
+from las.nn.model import Trainable
 from las.runtime import progress
 from las.runtime.errors import ArgumentError, ConfigError, StorageError, first_of, require_known, suggest
 from las.storage import atomic, checkpoint

@@ -48,14 +48,6 @@ def test_the_shift_of_two_layers_by_hand() -> None:
     assert below.item() == 2.0 and above.item() == 3.0
 
 
-def test_an_opposite_gradient_has_cosine_minus_one_and_a_vanished_one_zero() -> None:
-    for after, cosine in ((-5.0, -1.0), (0.0, 0.0)):
-        below, above = parameter(1.0), parameter(1.0)
-        of = Objective([("w", below), ("v", above)], lambda b=below, a=above: (a * b).sum())
-        *_, upper = covariate_shift.shifts(of, {"w": [0], "v": [1]}, [torch.tensor([after]), torch.tensor([0.0])])
-        assert upper["all"]["cosine"] == pytest.approx(cosine)
-
-
 def test_layers_come_from_the_bottom_up_and_the_lowest_sees_no_shift() -> None:
     of = subject("model.listener.num_layers=2", "model.listener.time_reduction=[2,2]", "loss=joint_ctc")
     names = list(groups_of(of.objective().names))
@@ -86,15 +78,22 @@ def test_smoothness_of_a_quadratic_by_hand() -> None:
     assert found["lipschitz"] == pytest.approx((2 - losses[0]) / (0.1 * math.sqrt(10)))
 
 
-@pytest.mark.parametrize(("unit", "first"), [("update", 0.3), ("learning_rate", 0.01), ("gradient", 0.5)])
-def test_grids(unit: str, first: float) -> None:
+UNITS = [("update", 0.3), ("learning_rate", 0.01), ("gradient", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [
+        *((Grid(unit=unit, low=0.5, high=8.0, points=5), [first * 2**j for j in range(5)]) for unit, first in UNITS),
+        (Grid(unit="distance", low=3.0, high=3.0, points=1), [1.5]),
+    ],
+)
+def test_grids(grid: Grid, expected: list[float]) -> None:
     """With ‖d‖ = 2, ‖Δθ‖ = 1.2 and learning rate 0.02; evenly spaced in their logarithm."""
-    steps_ = Grid(unit=unit, low=0.5, high=8.0, points=5).steps(2.0, 1.2, 0.02)
-    assert steps_ == pytest.approx([first * 2**j for j in range(5)])
+    assert grid.steps(2.0, 1.2, 0.02) == pytest.approx(expected)
 
 
-def test_grids_of_equal_distance_and_of_one_point_and_without_a_gradient() -> None:
-    assert Grid(unit="distance", low=3.0, high=3.0, points=1).steps(2.0, 1.2, 0.02) == [1.5]
+def test_there_is_nothing_to_see_without_a_gradient() -> None:
     assert Grid().steps(0.0, 1.2, 0.02) == [0.0]
     flat = Objective(
         [("theta.weight", parameter(1.0))], lambda: torch.ones((), dtype=torch.float64, requires_grad=True)

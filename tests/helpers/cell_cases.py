@@ -30,10 +30,6 @@ LACKING = {
         "bn_recurrent": "does so by batch norm",
         "zoneout": "a part of the state stays unnormalised",
     },
-    "remembers sigmoid(f + forget_bias) of its memory": {
-        "zoneout": "remembers a part of it whatever f is",
-        "ba2016_swapped": "remembers the hidden state",
-    },
 }
 """Property, option, reason. In evaluation all other properties hold for every option; `test_cells_compared.py` has what
 training changes: batch norm looks at a whole batch, zoneout and dropout draw."""

@@ -11,12 +11,11 @@ import layouts
 import torch
 from autograd_cases import make, material, results
 from benchmarks import compilation
-from kernel_cases import INPUT, unroll_both, unrolled
+from kernel_cases import unroll_both
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import choice
-from las.nn.kernels.base import unroll
 from las.nn.kernels.triton.plan import TritonPlan
 
 triton = choice.KERNELS["triton"]
@@ -76,36 +75,9 @@ def results_of_both(
     return [outputs.detach(), *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]
 
 
-def inference(name: str) -> list[Tensor]:
-    """Outputs and state of a call in inference mode, before the small tensors it made serve a training step."""
-    cell, lengths, (given, state) = make(name, torch.float32), torch.tensor(LENGTHS), material(torch.float32, FRAMES)
-    with torch.inference_mode():
-        outputs, last = unrolled(triton, cell, given, lengths, state)
-    found = [part.clone() for part in (outputs, *last)]
-    unrolled(triton, cell, given, lengths, state)[0].sum().backward()
-    with torch.inference_mode():
-        again, _ = unrolled(triton, cell, given, lengths, state)
-    assert torch.equal(found[0], again) and given.grad is not None
-    return [*found, given.grad]
-
-
 def relaid(case: layouts.Recurrence, chosen: list[str]) -> list[Tensor]:
     """The results of a case whose tensors have these layouts."""
     return case.by(triton, layouts.relaid(case.tensors(), chosen)[0])
-
-
-def mixed(name: str) -> list[Tensor]:
-    """Outputs under autocast, ours and plain, of the same types. fp16, for the interpreter cannot multiply bf16."""
-    torch.manual_seed(4)
-    cell, frames, lengths = make(name, torch.float32), torch.randn(2, 4, INPUT), torch.tensor([4, 3])
-    with torch.autocast("cpu", dtype=torch.float16):
-        given = cell.input_gates(frames)
-        ours, last = unrolled(triton, cell, given, lengths)
-        plain, plain_last = unroll(cell, given, lengths)
-    assert ours.dtype == plain.dtype and last.cell.dtype == plain_last.cell.dtype
-    ours.sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in cell.parameters() if parameter.grad is not None)
-    return [ours.detach(), plain.detach()]
 
 
 def compiled(plan: TritonPlan, hidden_size: int, batch: int, capability: int) -> list[compilation.Phase]:

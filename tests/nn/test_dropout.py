@@ -37,11 +37,6 @@ def test_nothing_is_dropped_outside_training_or_without_a_probability() -> None:
     assert dropped(torch.empty(0, 6), 0.3).shape == (0, 6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_the_type_stays(dtype: torch.dtype) -> None:
-    assert dropped(torch.ones(8, 8, dtype=dtype), 0.3).dtype == dtype
-
-
 def test_other_devices_take_that_of_torch() -> None:
     assert Dropout(0.3)(torch.ones(5, 2, device="meta")).shape == (5, 2)
 

@@ -90,22 +90,15 @@ def test_padding_changes_no_state_and_no_gradient(how: str, cell: type) -> None:
     torch.testing.assert_close(list(gradients), alone_gradients, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("option", [{"input_noise": 0.6}, {"dropout": 0.5}])
-def test_noise_and_dropout_only_while_training(option: dict[str, float]) -> None:
-    listener, frames, lengths = make(**option), frames_of(2, 6), torch.tensor([6, 3])
-    assert torch.equal(listener(frames, lengths)[0], listener(frames, lengths)[0])
-    assert torch.equal(listener(frames, lengths)[0], make()(frames, lengths)[0])
-    listener.train()
-    first, num_states = listener(frames, lengths)
-    assert not torch.equal(first, listener(frames, lengths)[0])
-    assert not first[1, num_states[1] :].any()  # noise does not wake the padding
-
-
-def test_input_noise_has_the_deviation_it_says() -> None:
+def test_input_noise_has_the_deviation_it_says_and_only_while_training() -> None:
     """Seen through a listener that passes its input on."""
-    listener = make(num_layers=0, time_reduction=(), input_noise=0.6).train()
-    noise = listener(torch.zeros(10, 1000, FEATURES, dtype=torch.float64), torch.full((10,), 1000))[0]
+    listener, frames = make(num_layers=0, time_reduction=(), input_noise=0.6).train(), frames_of(10, 1000)
+    noise = listener(frames, torch.full((10,), 1000))[0] - frames
     assert abs(float(noise.std()) - 0.6) < 0.01 and abs(float(noise.mean())) < 0.02
+    assert torch.equal(listener.eval()(frames, torch.full((10,), 1000))[0], frames)
+    noisy = make(input_noise=0.6).train()
+    encoded, num_states = noisy(frames_of(2, 6), torch.tensor([6, 3]))
+    assert not encoded[1, num_states[1] :].any()  # noise does not wake the padding
 
 
 def layer_by_layer(listener: Listener, frames: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

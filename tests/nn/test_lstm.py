@@ -101,7 +101,7 @@ def test_padded_batches_equal_torch(layers: int, both: int, batch_first: bool, d
 
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("layers, both", STACKS)
-def test_packed_batches_equal_torch(layers: int, both: int, batch_first: bool) -> None:
+def test_packed_batches_and_lengths_equal_torch(layers: int, both: int, batch_first: bool) -> None:
     theirs, ours = pair(layers, both, batch_first)
     frames, hx = padded(batch_first), states(theirs, len(LENGTHS))
     expected, actual = (lstm(pack(frames, batch_first), hx) for lstm in (theirs, ours))
@@ -109,18 +109,10 @@ def test_packed_batches_equal_torch(layers: int, both: int, batch_first: bool) -
     for one, other in zip(actual[0][1:], expected[0][1:], strict=True):
         assert torch.equal(one, other)
     assert_equal(theirs, ours, expected, actual, [frames, *hx])
-
-
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("layers, both", STACKS)
-def test_lengths_equal_packing(layers: int, both: int, batch_first: bool) -> None:
-    theirs, ours = pair(layers, both, batch_first)
-    frames, hx = padded(batch_first), states(theirs, len(LENGTHS))
-    packed, last = theirs(pack(frames, batch_first), hx)
-    expected = pad_packed_sequence(packed, batch_first=batch_first, total_length=FRAMES)[0], last
-    actual = ours(frames, hx, lengths=torch.tensor(LENGTHS))
-    assert torch.equal(ours(frames, hx, lengths=LENGTHS)[0], actual[0])
-    assert_equal(theirs, ours, expected, actual, [frames, *hx])
+    unpacked = pad_packed_sequence(theirs(pack(frames, batch_first), hx)[0], batch_first, total_length=FRAMES)[0]
+    by_lengths = ours(frames, hx, lengths=torch.tensor(LENGTHS))
+    assert torch.equal(ours(frames, hx, lengths=LENGTHS)[0], by_lengths[0])
+    assert_equal(theirs, ours, (unpacked, theirs(pack(frames, batch_first), hx)[1]), by_lengths, [frames, *hx])
 
 
 def test_sorted_packing_stays_sorted() -> None:

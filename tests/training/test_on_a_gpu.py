@@ -31,7 +31,7 @@ from las.lm import arpa, kneser_ney
 from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.trainable import SpeechModel
+from las.nn.model import SpeechModel
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 

@@ -96,40 +96,30 @@ def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-def energy_of(name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, weights: np.ndarray) -> list:
-    """The energy of one query towards each state of one utterance, element by element from the equation."""
-    energies = []
-    for s in range(len(encoded)):
-        if name == "dot":
-            energies.append((p["query.weight"] @ query) @ (p["key.weight"] @ encoded[s]) / np.sqrt(KEY))
-            continue
-        meeting = p["query.weight"] @ query + p["key.weight"] @ encoded[s] + p["key.bias"]
-        if name == "location":
-            around = [weights[s + d] if 0 <= s + d < len(encoded) else 0.0 for d in (-1, 0, 1)]
-            meeting = meeting + p["location.weight"] @ (p["filters.weight"][:, 0] @ np.array(around))
-        energies.append(p["score.weight"][0] @ np.tanh(meeting))
-    return energies
+def attended(
+    name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and context of one query on one utterance, element by element from the equations.
 
-
-def of_heads(p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean weights and context of two heads, each with one half of keys, query and encoded states."""
-    queries, keys = (p["query.weight"] @ query).reshape(2, -1), (encoded @ p["key.weight"].T).reshape(-1, 2, KEY // 2)
-    energies = [keys[:, head] @ queries[head] / np.sqrt(KEY / 2) for head in range(2)]
-    weights = np.array([np.exp(energy) / np.exp(energy).sum() for energy in energies])
-    halves = encoded.reshape(-1, 2, VALUE // 2)
-    return weights.mean(0), np.concatenate([weights[head] @ halves[:, head] for head in range(2)])
-
-
-def test_heads_equal_their_equation_element_by_element() -> None:
-    attention = make("multi_head")
-    query, encoded, previous = material()
-    context, weights, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
-    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
-    for row, length in enumerate(NUM_STATES.tolist()):
-        for beam in range(BEAM):
-            mean, expected = of_heads(p, query[row, beam].numpy(), encoded[row, :length].numpy())
-            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), mean, rtol=1e-9)
-            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected, rtol=1e-9)
+    Of two heads each has one half of keys, query and encoded states; their weights are averaged.
+    """
+    heads = 2 if name == "multi_head" else 1
+    queries = np.split(p["query.weight"] @ query, heads)
+    keys, parts = (np.split(rows, heads, 1) for rows in (encoded @ p["key.weight"].T, encoded))
+    found = []
+    for of_query, of_keys in zip(queries, keys, strict=True):
+        energies = []
+        for s in range(len(encoded)):
+            if name in ("dot", "multi_head"):
+                energies.append(of_query @ of_keys[s] / np.sqrt(KEY / heads))
+                continue
+            meeting = of_query + of_keys[s] + p["key.bias"]
+            if name == "location":
+                around = [weights[s + d] if 0 <= s + d < len(encoded) else 0.0 for d in (-1, 0, 1)]
+                meeting = meeting + p["location.weight"] @ (p["filters.weight"][:, 0] @ np.array(around))
+            energies.append(p["score.weight"][0] @ np.tanh(meeting))
+        found.append(np.exp(energies) / np.exp(energies).sum())
+    return np.mean(found, 0), np.concatenate([part @ values for part, values in zip(found, parts, strict=True)])
 
 
 def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
@@ -163,19 +153,18 @@ def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
         history.append(weights.detach().numpy())
 
 
-@pytest.mark.parametrize("name", ["additive", "dot", "location"])
+@pytest.mark.parametrize("name", ["additive", "dot", "location", "multi_head"])
 def test_attention_equals_its_equation_element_by_element(name: str) -> None:
     attention = make(name)
     query, encoded, previous = material()
     context, weights, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
     for row, length in enumerate(NUM_STATES.tolist()):
-        states = encoded[row, :length].numpy()
         for beam in range(BEAM):
-            energy = energy_of(name, p, query[row, beam].numpy(), states, previous[row, beam].numpy()[:length])
-            expected = np.exp(energy) / np.exp(energy).sum()
-            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
-            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
+            given = (part.numpy() for part in (query[row, beam], encoded[row, :length], previous[row, beam, :length]))
+            expected_weights, expected_context = attended(name, p, *given)
+            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected_weights, rtol=1e-9)
+            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected_context, rtol=1e-9)
 
 
 def test_what_is_not_called_any_more_is_refused() -> None:

@@ -1,6 +1,6 @@
 """What the cells to compare with do while training, where they draw or look at their whole batch.
 
-The properties that they share with all cells are in `test_cells.py` and `test_recurrent.py`, in evaluation.
+The properties that they share with all cells are in `test_cells.py` and `test_rnn.py`, in evaluation.
 """
 
 import functools

@@ -5,11 +5,12 @@ import itertools
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from kernel_cases import CELLS, compiles, every_cell_norm
+from kernel_cases import CELLS, compiles
 
 from las.nn.attention.additive import AdditiveAttention
 from las.nn.attention.base import AttentionMemory
@@ -17,19 +18,16 @@ from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
+from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.zoneout import ZoneoutLSTMCell
 from las.nn.kernels.cpp import build
-from las.nn.kernels.cpp.search_step import CppSearchStep
+from las.nn.kernels.cpp.speller import CppSearchStep
 from las.nn.speller import Speller, SpellerState
 
 pytestmark = compiles
 
-KINDS: dict[str, Callable[..., Any]] = {
-    "additive": AdditiveAttention,
-    "dot": DotAttention,
-    "location": LocationAttention,
-    "weight_feedback": WeightFeedbackAttention,
-}
+KINDS = AdditiveAttention, DotAttention, LocationAttention, WeightFeedbackAttention
+NORMS = [*product(CELLS.values(), CELL_NORMS)]
 NUM_STATES = torch.tensor([21, 13, 1, 0])
 
 
@@ -56,41 +54,37 @@ def beamed(state: SpellerState, beams: int) -> SpellerState:
     return SpellerState(layers, *map(spread, state[1:]))
 
 
-@torch.no_grad()
-def assert_steps_are_equal(speller: Speller, beams: int, dtype: torch.dtype) -> None:
-    memory = memory_of(speller.to(dtype), dtype)
-    fused = speller.select_step_fn(memory)
-    assert isinstance(fused, CppSearchStep)
-    tolerance = 1e-5 if dtype is torch.float32 else 1e-12
-    state = beamed(speller.start(memory), beams)
-    for _ in range(3):
-        tokens = torch.randint(0, 9, (4, beams))
-        log_probs, after = speller.step(tokens, memory, state, fused)
-        expected, state = speller.step(tokens, memory, state)
-        torch.testing.assert_close((log_probs, after), (expected, state), atol=tolerance, rtol=10 * tolerance)
+LOCATION = partial(LocationAttention, key_size=11)
+READOUTS = product(("tanh", "maxout"), ("state", "state_and_token"), (38, 700))
 
 
-@every_cell_norm
-@pytest.mark.parametrize("name", CELLS)
-def test_all_cells(name: str, cell_norm: str) -> None:
-    cell = partial(CELLS[name], cell_norm=cell_norm, forget_bias=1.0)
-    assert_steps_are_equal(speller_of(cell, partial(LocationAttention, key_size=11), num_layers=2), 3, torch.float32)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("beams", [1, 2, 9])
-def test_all_attentions(kind: str, beams: int, dtype: torch.dtype) -> None:
-    attention = partial(KINDS[kind], key_size=11)
-    assert_steps_are_equal(speller_of(CELLS["lstm"], attention, readout_reads="state_and_token"), beams, dtype)
-
-
-@pytest.mark.parametrize("readout", ["tanh", "maxout"])
-@pytest.mark.parametrize("readout_reads", ["state", "state_and_token"])
-@pytest.mark.parametrize("size", [38, 700])
-def test_all_readouts(readout: str, readout_reads: str, size: int) -> None:
-    options = {"readout": readout, "readout_reads": readout_reads, "readout_size": size}
-    assert_steps_are_equal(speller_of(CELLS["lstm"], DotAttention, **options), 5, torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("cell", "attention", "options", "beams"),
+    [
+        *((partial(cell, cell_norm=n, forget_bias=1.0), LOCATION, {"num_layers": 2}, 3) for cell, n in NORMS),
+        *((CELLS["lstm"], partial(kind, key_size=11), {}, beams) for kind, beams in product(KINDS, (1, 2, 9))),
+        *(
+            (CELLS["lstm"], DotAttention, {"readout": name, "readout_reads": reads, "readout_size": size}, 5)
+            for name, reads, size in READOUTS
+        ),
+    ],
+)
+def test_steps_equal_those_of_torch(
+    cell: Any, attention: Any, options: dict[str, Any], beams: int, dtype: torch.dtype
+) -> None:
+    """Every cell, attention and readout."""
+    speller = speller_of(cell, attention, **options).to(dtype)
+    memory = memory_of(speller, dtype)
+    with torch.no_grad():
+        fused, state = speller.select_step_fn(memory), beamed(speller.start(memory), beams)
+        assert isinstance(fused, CppSearchStep)
+        tolerance = 1e-5 if dtype is torch.float32 else 1e-12
+        for _ in range(3):
+            tokens = torch.randint(0, 9, (4, beams))
+            log_probs, after = speller.step(tokens, memory, state, fused)
+            expected, state = speller.step(tokens, memory, state)
+            torch.testing.assert_close((log_probs, after), (expected, state), atol=tolerance, rtol=10 * tolerance)
 
 
 @torch.no_grad()

@@ -1,1 +1,1 @@
-"""Layers, the speller and a step of a search in C++, compiled when first used: CPUs."""
+"""Layers, and the speller in training and search, in C++, compiled when first used: CPUs."""
