@@ -113,4 +113,4 @@ def test_only_utterances_that_are_trained_on_count(prepared: Prepared) -> None:
     limits = prepared.parts.limits
     built = prepared.parts._replace(limits=type(limits)(longest_s=0.1, clipped=limits.clipped, unknown=limits.unknown))
     (found,) = dry_run.checks(prepared.config, built, prepared.corpus, prepared.train)
-    assert found.verdict == PROBLEM and found.found == "all training utterances are longer than limits.longest_s=0.1"
+    assert found.verdict == PROBLEM and found.found.endswith("limits.longest_s=0.1")

@@ -39,7 +39,7 @@ def test_a_recording_on_the_screen(listen: Las, trained: Path) -> None:
     assert answer.code == 0 and answer.err == ""
     first, last = answer.out.splitlines()
     assert first == f"{path}: {transcriber.load(trained / 'run').transcribe(path).text}"
-    assert last.startswith("1 recording, 0.3 s of audio in ") and "real-time factor" in last
+    assert last.startswith("1 recording, 0.3 s of audio") and "real-time factor" in last
 
 
 def test_one_file_for_all(listen: Las, trained: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_nothing_heard_has_no_pace(listen: Las, tmp_path: Path) -> None:
     answer = listen(f"input={tmp_path / 'empty.wav'}")
     assert answer.code == 3
     last = answer.out.splitlines()[-1]
-    assert re.fullmatch(r"0 recordings, 0\.0 s of audio in \d+\.\d s", last), last
+    assert re.fullmatch(r"0 recordings, 0\.0 s of .* \d+\.\d s", last), last
 
 
 def test_the_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_one_two_one_processes_train_as_one_does(root: Path, alone: Path) -> Non
     second = together(root, 2, training(root, "changed", fault=terminate, at=(1, 5)))
     third = together(root, 1, training(root, "changed"))
     assert (first.codes, second.codes, third.codes) == ([75], [75, 75], [0]), second.said
-    assert second.said.count("resuming at step 2") == second.said.count("stopped by a signal at step 5") == 1
+    assert second.said.count("resuming at step 2") == second.said.count("signal at step 5") == 1
     assert "resuming at step 5 (epoch 2, batch 2)" in third.said
     run = root / "changed"
     assert batches(run) == batches(alone)
@@ -121,7 +121,7 @@ GROWS = "pretraining.stages=[{sub_epochs:1,width:0.5,model:{listener:{num_layers
 def test_a_model_grows_in_all_processes_alike(root: Path) -> None:
     ends = [together(root, number, training(root, f"grown{number}", GROWS)) for number in (1, 2)]
     assert [end.codes for end in ends] == [[0], [0, 0]], ends[1].said
-    assert ends[1].said.count("stage 2 of 2 takes over from stage 1") == 1
+    assert ends[1].said.count("over from stage 1") == 1
     assert losses(root / "grown2") == pytest.approx(losses(root / "grown1"), abs=1e-6)
     assert sorted(losses(root / "grown2")) == list(range(1, STEPS + 1))
 
