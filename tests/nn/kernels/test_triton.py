@@ -12,14 +12,13 @@ import layouts
 import pytest
 import torch
 import triton_elsewhere as elsewhere
-from autograd_cases import assert_near, make, material, results
 from benchmarks import compilation
-from kernel_cases import CELLS, INPUT
+from kernel_cases import CELLS, INPUT, Case, Form, both, furthest, make, one, padding_of, results, unroll_both
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
-from las.nn.cells.base import CELL_NORMS
+from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN
 from las.nn.kernels.graphs import capture
@@ -43,17 +42,10 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     yield from elsewhere.process(TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")))
 
 
-def assert_one(found: list[Tensor], name: str, starts: bool, options: dict[str, Any]) -> None:
-    """As near to the plain recurrence in fp64 as fp32 can be."""
-    given, state = material(frames=FRAMES)
-    expected = results(PLAIN, make(name, **options), LENGTHS, given, state if starts else None)
-    assert all(part.dtype == torch.float32 for part in found)
-    assert_near([part.double() for part in found], expected, 5e-6)
-
-
-def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[Tensor]:
-    """What the plain recurrence gives two cells."""
-    return elsewhere.results_of_both(PLAIN, *elsewhere.pair(name, dtype, options))
+def interpreted(interpreter: Elsewhere, form: Form, case: Case) -> list[Tensor]:
+    found: list[Tensor] = interpreter(elsewhere.results_of, form, case)
+    assert all(part.dtype == case.gates[0].dtype for part in found)
+    return found
 
 
 @needs_triton
@@ -61,8 +53,10 @@ def plain_both(name: str, dtype: torch.dtype, options: dict[str, Any]) -> list[T
     "name, cell_norm", rest_slow([*product(DIFFERENT, CELL_NORMS), ("ln_global_input", "none")], keep=4)
 )
 def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
-    options = {"cell_norm": cell_norm, "forget_bias": 1.0}
-    assert_one(interpreter(elsewhere.one, name, True, options), name, True, options)
+    """As near to the plain recurrence in fp64 as fp32 can be."""
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm=cell_norm, forget_bias=1.0)
+    found = interpreted(interpreter, one, case.to(torch.float32))
+    assert furthest(found, results(one, PLAIN, case).all()) <= 5e-6
 
 
 @needs_triton
@@ -71,31 +65,29 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Els
 )
 def test_starts_from_nothing_with_a_tiny_eps(name: str, eps: float, interpreter: Elsewhere) -> None:
     """U h = 0 at the first frame: 1 / sqrt(eps) is a million and more, and in fp32 an eps of 0 becomes 1e-45."""
-    options = {"cell_norm": "both", "eps": eps}
-    given, _ = material(torch.float32, FRAMES)
-    expected = results(PLAIN, make(name, torch.float32, **options), LENGTHS, given, None)
-    assert_near(interpreter(elsewhere.one, name, False, options), expected, 2e-5)
+    case = make(name, LENGTHS, frames=FRAMES, starts=False, cell_norm="both", eps=eps).to(torch.float32)
+    assert furthest(interpreted(interpreter, one, case), results(one, PLAIN, case).all()) <= 2e-5
 
 
 @needs_triton
 @pytest.mark.parametrize("name, cell_norm", rest_slow([*zip(DIFFERENT, CELL_NORMS, strict=True)], keep=1))
 def test_both_directions_side_by_side(name: str, cell_norm: str, interpreter: Elsewhere) -> None:
     """With NaN in padding, which must reach nothing."""
-    options = {"cell_norm": cell_norm}
-    found = interpreter(elsewhere.both, name, torch.float32, options)
-    expected = plain_both(name, torch.float64, options)
-    padding = torch.arange(FRAMES) >= torch.tensor(LENGTHS).unsqueeze(1)
-    assert not any(part[padding].any() for part in found[:3])
-    assert_near([part.double() for part in found], expected, 5e-6)
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm=cell_norm)
+    padding = padding_of(case.lengths, FRAMES)
+    poisoned = case.to(torch.float32).with_gates(lambda part: part.masked_fill(padding, float("nan")))
+    found = interpreted(interpreter, both, poisoned)
+    assert not any(part.masked_select(padding).any() for part in found[:3])
+    assert furthest(found, results(both, PLAIN, case).all()) <= 5e-6
 
 
 def assert_no_further_off(
     ours: list[Tensor], plain: list[Tensor], exact: list[Tensor], dtype: torch.dtype, factor: float = 4.0
 ) -> None:
     """Than the plain recurrence in the same type, but for a factor and a few roundings."""
-    for one, other, true in zip(ours, plain, exact, strict=True):
-        assert one.dtype == dtype
-        distance, allowed = ((part.double().cpu() - true).abs().max() for part in (one, other))
+    for mine, other, true in zip(ours, plain, exact, strict=True):
+        assert mine.dtype == dtype
+        distance, allowed = ((part.double().cpu() - true).abs().max() for part in (mine, other))
         assert distance <= factor * allowed + 4 * torch.finfo(dtype).eps * true.abs().max()
 
 
@@ -103,9 +95,10 @@ def assert_no_further_off(
 @pytest.mark.parametrize("name", rest_slow(["lstm", "ln_global_all", "ln_per_gate"], keep=1))
 def test_half_precision_is_no_further_off_than_plain(name: str, interpreter: Elsewhere) -> None:
     """fp16: the interpreter cannot multiply bf16."""
-    dtype, options = torch.float16, {"cell_norm": "output", "eps": 1e-12}
-    ours, plain = interpreter(elsewhere.both, name, dtype, options), plain_both(name, dtype, options)
-    assert_no_further_off(ours, plain, plain_both(name, torch.float64, options), dtype)
+    exact = make(name, LENGTHS, frames=FRAMES, cell_norm="output", eps=1e-12)
+    rounded = exact.to(torch.float16)
+    ours, plain = interpreted(interpreter, both, rounded), results(both, PLAIN, rounded).all()
+    assert_no_further_off(ours, plain, results(both, PLAIN, exact).all(), torch.float16)
 
 
 @needs_triton
@@ -116,7 +109,7 @@ def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
     chosen = layouts.drawn(len(name))
     found, (_, equal) = interpreter(elsewhere.relaid, case, chosen), layouts.relaid(case.tensors(), chosen)
     exact = [part.double() if part.is_floating_point() else part for part in equal]
-    assert_near([part.double() for part in found], case._replace(dtype=torch.float64).by(PLAIN, exact), 2e-5)
+    assert furthest(found, case._replace(dtype=torch.float64).by(PLAIN, exact)) <= 2e-5
 
 
 PLANS = {
@@ -180,16 +173,25 @@ def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **opt
     return (cells, lengths, [part.requires_grad_() for part in given]), (there, lengths, wanted)
 
 
+def results_of_both(kernel: Any, cells: list[LSTMCell], lengths: list[int], given: list[Tensor]) -> list[Tensor]:
+    """Outputs, then the gradients of a random sum of them towards input gates and parameters."""
+    outputs = unroll_both(kernel, cells, given, torch.tensor(lengths, device=given[0].device))
+    weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    total = (outputs * weights.to(outputs)).sum()
+    wanted = [*given, *(parameter for cell in cells for parameter in cell.parameters())]
+    return [outputs.detach(), *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]
+
+
 @needs_gpu
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
     for cell_norm in CELL_NORMS:
         exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
-        ours = elsewhere.results_of_both(triton, *here)
-        plain = elsewhere.results_of_both(PLAIN, *here)
+        ours = results_of_both(triton, *here)
+        plain = results_of_both(PLAIN, *here)
         # Feedback over forty frames multiplies roundings: either kernel may have the larger error, by some factor.
-        assert_no_further_off(ours, plain, elsewhere.results_of_both(PLAIN, *exact), dtype, factor=8.0)
+        assert_no_further_off(ours, plain, results_of_both(PLAIN, *exact), dtype, factor=8.0)
 
 
 @needs_gpu
@@ -197,8 +199,8 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
-    ours, plain = (elsewhere.results_of_both(kernel, *here) for kernel in (triton, PLAIN))
-    assert_no_further_off(ours, plain, elsewhere.results_of_both(PLAIN, *exact), dtype)
+    ours, plain = (results_of_both(kernel, *here) for kernel in (triton, PLAIN))
+    assert_no_further_off(ours, plain, results_of_both(PLAIN, *exact), dtype)
 
 
 @needs_gpu
@@ -206,14 +208,14 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
-    replayed = elsewhere.results_of_both(triton, *here)
+    replayed = results_of_both(triton, *here)
     monkeypatch.setattr(capture, "_cache", OrderedDict())
 
     def no_capture(*_: Any, **__: Any) -> None:
         raise RuntimeError("not today")
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", no_capture)
-    assert all(map(torch.equal, elsewhere.results_of_both(triton, *here), replayed))
+    assert all(map(torch.equal, results_of_both(triton, *here), replayed))
     assert capsys.readouterr().out.count("not today") == 1
 
 
@@ -222,8 +224,8 @@ def test_on_a_gpu_ten_thousand_launches_repeat_their_bits() -> None:
     """Among them shorter batches, that replay the same graphs."""
     _, here = on_gpu("ln_global_all", 256, torch.bfloat16, LONG)
     cells, _, given = here
-    first = elsewhere.results_of_both(triton, *here)
+    first = results_of_both(triton, *here)
     for size in range(1, 60):
         part = [gates[:3, :size].detach().requires_grad_() for gates in given]
-        elsewhere.results_of_both(triton, cells, [size, 1, size // 2], part)
-        assert all(map(torch.equal, elsewhere.results_of_both(triton, *here), first))
+        results_of_both(triton, cells, [size, 1, size // 2], part)
+        assert all(map(torch.equal, results_of_both(triton, *here), first))
