@@ -94,13 +94,8 @@ def define(compute: Compute) -> None:
             of_frames, *rest = inputs
             results = run(of_frames, num_frames, rest[: len(states)], rest[len(states) :], cells)
             pairs = [(part, grad) for part, grad in zip(results, grads, strict=True) if part.requires_grad]
-            found = torch.autograd.grad(
-                [part for part, _ in pairs],
-                inputs,
-                [grad for _, grad in pairs],
-                allow_unused=True,
-                materialize_grads=True,
-            )
+            ends, arriving = zip(*pairs, strict=True)
+            found = torch.autograd.grad(ends, inputs, arriving, allow_unused=True, materialize_grads=True)
         return [part.contiguous() for part in found]
 
     LIBRARY.define(f"layer({GIVEN}) -> (Tensor, Tensor, Tensor)")
