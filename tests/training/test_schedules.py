@@ -49,7 +49,7 @@ def by_sub_epoch(schedule: Schedule, losses: list[float]) -> list[float]:
     """The factor of the first sub-epoch and of each one after a validation with the loss given."""
     found = [schedule.factor(10**6)]
     for loss in losses:
-        schedule.validated(loss)
+        schedule.validated(float(loss))
         found.append(schedule.factor(10**6))
     return found
 
