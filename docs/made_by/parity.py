@@ -4,10 +4,13 @@ python docs/made_by/parity.py
 """
 
 from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+
+from las.config.build import shown
 
 DOCS = Path(__file__).parents[1]
 FACTS, PAGE = DOCS / "parity.yaml", DOCS / "parity.md"
@@ -27,6 +30,11 @@ def state(field: Mapping[str, Any]) -> str:
     return "≠" if "differs" in field else "unknown" if "unknown" in field else "="
 
 
+def key_with_value(key: str, value: Any) -> str:
+    """Write a key as it is typed, or as left to the default of its class."""
+    return f"`{key}` by default" if value == ABSENT else f"`{key}={shown(value)}`"
+
+
 def page() -> str:
     """Write the tables as Markdown."""
     lines = []
@@ -35,7 +43,7 @@ def page() -> str:
         lines += [f"## {table['title']}", "", f"{table['source']}; recipe/row: {rows}.", ""]
         lines += ["| field | published | | here | why |", "|---|---|---|---|---|"]
         for field in table["fields"]:
-            here = ", ".join(f"`{key}={value}`" for key, value in field["keys"].items() if value != ABSENT)
+            here = ", ".join(starmap(key_with_value, field["keys"].items()))
             why = field.get("differs", field.get("unknown", ""))
             lines.append(f"| {field['field']} | {field.get('published', '')} | {state(field)} | {here} | {why} |")
         lines.append("")
@@ -43,4 +51,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(PAGE.read_text().partition(BEGIN)[0] + BEGIN + "\n" + page())
+    PAGE.write_text(PAGE.read_text("utf-8").partition(BEGIN)[0] + BEGIN + "\n" + page(), "utf-8")

@@ -5,10 +5,11 @@ same utterances and are trained with the same seeds, so that errors are compared
 seed hard for both rows falls out of their difference.
 """
 
+import functools
 import io
 import json
 import lzma
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ FEWEST_SPEAKERS = 8
 
 Key = tuple[str, int, int, str, str]
 """Row, seed, copy and digest of a training, and a split."""
+Counted = Callable[[Key], dict[str, error_rates.ErrorRate]]
+"""Counts the errors of a training by speaker or utterance."""
 
 
 class Split(NamedTuple):
@@ -62,13 +65,16 @@ class Hypotheses:
 
         Raises StorageError for other utterances than those of the table's other trainings.
         """
-        result = job.result or {}
-        for split in [*result.get("splits", {})][1:]:
-            key = (job.row.name, job.seed, job.copy, job.digest, split)
+        training = (job.row.name, job.seed, job.copy, job.digest)
+        splits = [*(job.result or {}).get("splits", {})][1:]
+        new = [split for split in splits if (*training, split) not in self.texts]
+        if not new:
+            return
+        corpus = build(job.config["corpus"], where="corpus")
+        for split in new:
             utterances = bounded.stored_lines(job.directory / f"references.{split}.jsonl")
-            if key in self.texts or not utterances:  # earlier releases wrote no references
+            if not utterances:  # earlier releases wrote none
                 continue
-            corpus = build(job.config["corpus"], where="corpus")
             lines = bounded.stored_lines(job.directory / f"hypotheses.{split}.jsonl")
             decoded = {each["id"]: each["text"] for each in lines}
             references = tuple(" ".join(corpus.normalise(each["text"])) for each in utterances)
@@ -78,15 +84,16 @@ class Hypotheses:
                     f"{job.directory}: {split} has other utterances than those of the table's other trainings: give "
                     "the corpus of these another name, corpus.name=..."
                 )
-            self.texts[key] = tuple(" ".join(corpus.normalise(decoded.get(name, ""))) for name in ids)
+            self.texts[*training, split] = tuple(" ".join(corpus.normalise(decoded.get(name, ""))) for name in ids)
 
     def compare(self, table: Table) -> list[Comparison]:
         """Compare each row with the first one, on every split, over the seeds that both were trained with."""
         first, *others = table.lines
-        found = (self._compared(table.metric, first, line, split) for line in others for split in self.splits)
+        counted = functools.cache(functools.partial(self._counted, table.metric))  # the first row is in all pairs
+        found = (self._compared(counted, first, line, split) for line in others for split in self.splits)
         return [each for each in found if each is not None]
 
-    def _compared(self, metric: str, first: Line, second: Line, split: str) -> Comparison | None:
+    def _compared(self, counted_of: Counted, first: Line, second: Line, split: str) -> Comparison | None:
         before, after = ({(each.seed, each.copy): each for each in line.sound} for line in (first, second))
         pairs = [
             (_key(first.name, before[seed], split), _key(second.name, after[seed], split))
@@ -95,7 +102,7 @@ class Hypotheses:
         pairs = [pair for pair in pairs if all(key in self.texts for key in pair)]
         if len(pairs) < 2:
             return None
-        counted = [[self._counted(metric, key) for key in pair] for pair in pairs]
+        counted = [[counted_of(key) for key in pair] for pair in pairs]
         units = [*counted[0][0]]
         words = sum(rate.words for rate in counted[0][0].values()) / len(units)
         differences = [[(there[unit].errors - here[unit].errors) / words for unit in units] for here, there in counted]

@@ -1,9 +1,10 @@
 """Learning rate schedules, and the comparison of a learning rate with the one tuned for the option of the model.
 
-A schedule is plain data with two methods, stored in checkpoints:
+A schedule is plain data with two methods, stored in checkpoints, and names the loss that it follows:
 
 factor(step)                multiplier of the optimiser's base learning rate at this step
 validated(dev_loss)         passes the result of a validation, which ends a sub-epoch, to the schedule
+follows                     the dev loss that is passed: `cross_entropy`, or the `objective` that training minimises
 
 Steps are counted from 1. Each call of `validated` ends a sub-epoch; the first sub-epoch runs until the first call.
 The state of a schedule is its attributes that are no arguments; the arguments come from the config.

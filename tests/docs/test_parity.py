@@ -1,25 +1,21 @@
 """docs/parity.md: published configurations beside the composed paper tiers of the recipes."""
 
-import importlib.util
-from pathlib import Path
+import runpy
 from typing import Any
 
 import pytest
+from places import REPOSITORY
 
 from las.config.build import compose
 from las.reproduction import jobs, recipe
 
-ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("parity", ROOT / "docs/made_by/parity.py")
-assert spec and spec.loader
-parity = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(parity)
-TABLES = parity.facts()
+SCRIPT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "parity.py"))
+TABLES = SCRIPT["facts"]()
 CASES = [(row, table["fields"]) for table in TABLES for row in table["rows"]]
 
 
 def test_the_page_has_the_tables_of_the_facts() -> None:
-    assert parity.PAGE.read_text().partition(parity.BEGIN)[2] == "\n" + parity.page()
+    assert SCRIPT["PAGE"].read_text("utf-8").partition(SCRIPT["BEGIN"])[2] == "\n" + SCRIPT["page"]()
 
 
 @pytest.mark.parametrize(("place", "fields"), CASES, ids=[row for row, _ in CASES])
@@ -38,7 +34,7 @@ def value_of(config: Any, key: str) -> Any:
     for part in key.split("."):
         place = int(part) if isinstance(config, list) else part
         if isinstance(config, dict) and place not in config:
-            return parity.ABSENT
+            return SCRIPT["ABSENT"]
         config = config[place]
     return config
 
@@ -46,7 +42,7 @@ def value_of(config: Any, key: str) -> Any:
 def test_every_difference_has_its_reason_and_every_equality_its_keys() -> None:
     for table in TABLES:
         for field in table["fields"]:
-            kind = parity.state(field)
+            kind = SCRIPT["state"](field)
             assert field.keys() - {"differs", "unknown"} == {"field", "keys"} | (
                 {"published"} if kind != "unknown" else set()
             )
