@@ -50,8 +50,7 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
         summary = line.summary("test")
         mean = "broken" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}".rstrip()
         trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
-        rate = line.outcomes[0].rate
-        rates = ["" if rate is None else f"{rate:g}"] if has_rates(table) else []
+        rates = [tables.chosen_rates(line)] if has_rates(table) else []
         converged = "" if line.num_converged is None else str(line.num_converged)
         paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
         shown = [mean, trained, converged, *rates, difference(line, plain)]
@@ -74,14 +73,14 @@ def interval(bounds: Sequence[float] | None) -> str:
 
 
 def verdicts(table: Table) -> list[list[str]]:
-    """The claims that the table answers: verdict, Holm's p for the claims of this table, and what it rests on."""
-    judged = claims.judge(claims.answered_by(table.recipe), [table])
+    """The claims that the table answers, as claims.json has them: verdict, Holm's p in its family, and the power."""
+    judged = claims.recorded(RESULTS / claims.RECORDS, table.tier, table.corpus)
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
     cells = []
-    for name, verdict in judged.items():
+    for name, verdict in claims.of_recipe(judged, table.recipe).items():
         p = "" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}"
         power = "" if verdict.power is None else f"{100 * verdict.power:.0f} %"
-        cells.append([name, sentences[name], verdict.verdict, p, power, str(verdict.needed or "")])
+        cells.append([name, sentences[name], verdict.answer, p, power])
     return cells
 
 
@@ -97,7 +96,7 @@ def section(stem: str) -> tuple[str, str]:
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
     of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
-    of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth", "trainings for 80 %"], verdicts(table)
+    of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth"], verdicts(table)
     lines = [
         *markdown.table_lines(*of_rows),
         "",

@@ -55,8 +55,9 @@ def reports() -> Iterator[tuple[str, str]]:
     """The page of each table by the stem of its file, made of its JSON alone."""
     for path in sorted((ROOT / "recipes" / "results").glob("*-*-*.json")):
         table = results.read(path)
-        verdicts = claims.judge(claims.answered_by(table.recipe), [table])
-        yield path.stem, html_report.page(recipe.read(table.recipe), table, verdicts)
+        verdicts = claims.recorded(path.parent / claims.RECORDS, table.tier, table.corpus)
+        own = claims.of_recipe(verdicts, table.recipe)
+        yield path.stem, html_report.page(recipe.read(table.recipe), table, own)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

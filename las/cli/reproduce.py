@@ -27,7 +27,7 @@ from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
 from las.reproduction.jobs import Job
-from las.reproduction.recipe import Recipe
+from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.results import Table
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import progress
@@ -97,20 +97,18 @@ def reproduce(overrides: list[str]) -> None:
     requested = request(overrides)
     if not requested.dry_run:
         atomic.require_folder(requested.results)
-    while True:
-        plan = plan_of(requested)
-        show(requested, plan)
-        if plan.faults:
-            raise StorageError(
-                f"the files of {len(plan.faults)} trainings are damaged, as is said above: restore them, or move these "
-                "folders away, and type the same command again"
-            )
-        if not requested.report:
-            require_built(requested.recipe, plan.waiting)
-        if requested.dry_run:
-            return
-        if requested.report or not plan.waiting:
-            break
+    plan = plan_of(requested)
+    show(requested, plan)
+    if plan.faults:
+        raise StorageError(
+            f"the files of {len(plan.faults)} trainings are damaged, as is said above: restore them, or move these "
+            "folders away, and type the same command again"
+        )
+    if not requested.report:
+        require_built(requested.recipe, plan.waiting)
+    if requested.dry_run:
+        return
+    if not requested.report and plan.waiting:
         keep = functools.partial(store, requested, plan.jobs, command(overrides))
         train(plan.waiting, requested.jobs, requested.look_every, keep)
     report(requested, plan.jobs, command(overrides))
@@ -119,39 +117,24 @@ def reproduce(overrides: list[str]) -> None:
 def plan_of(requested: Request) -> Plan:
     """The jobs of a request, and which of them are to be trained.
 
-    Where a tier has learning rates, those of seed 1 come first, and a row's other seeds when its rate is known. Further
-    seeds that the stored table has of these rows are among the jobs, so that no report loses them.
+    Further seeds that the stored table has of these rows are among the jobs, so that no report loses them.
     """
     recipe, tier = requested.recipe, requested.tier
     wanted = recipe.tier(tier).seeds if requested.seeds is None else requested.seeds
 
-    def made(seeds: int, rates: Mapping[str, float]) -> list[Job]:
-        return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides, rates)
+    def made(seeds: int) -> list[Job]:
+        return reproduction_jobs.jobs(recipe, tier, seeds, requested.runs, requested.overrides)
 
-    jobs = made(wanted, {})
+    jobs = made(wanted)
     known = result_folders.stored_tables(requested.results, recipe, tier, jobs)
-    seeds = max([wanted, *_stored_seeds(recipe, known)])
-    faults = _faults(jobs, {})
-    if seeds > wanted or any(job.rate is not None for job in jobs):  # composing them takes a while
-        sound = [job for job in jobs if job.directory not in faults]
-        table = reproduction_results.collect(recipe, tier, sound, "", known)
-        rates = {line.name: line.outcomes[0].rate for line in table.lines if line.outcomes}
-        jobs = made(seeds, {name: rate for name, rate in rates.items() if rate is not None})
-        faults = _faults(jobs, faults)
+    if (seeds := max([wanted, *_stored_seeds(recipe, known)])) > wanted:  # composing them takes a while
+        jobs = made(seeds)
+    faults = {job.directory: fault for job in jobs if (fault := reproduction_results.fault(job))}
     former = reproduction_results.stored(known, jobs)
     chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
     sound = [job for job in chosen if job.directory not in faults]
     waiting = [job for job in sound if job.result is None and job.directory not in former]
     return Plan(jobs, chosen, waiting, faults)
-
-
-def _faults(jobs: Sequence[Job], known: Mapping[Path, str]) -> dict[Path, str]:
-    """Sentences about the run folders of jobs whose files are damaged; some may be `known`."""
-    found = dict(known)
-    for job in jobs:
-        if job.directory not in found and (fault := reproduction_results.fault(job)):
-            found[job.directory] = fault
-    return found
 
 
 def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
@@ -229,8 +212,6 @@ def show(requested: Request, plan: Plan) -> None:
     progress.console.print(_table(requested, plan, needs))
     for fault in plan.faults.values():
         progress.say(fault)
-    if plan.waiting and len({job.seed for job in plan.chosen}) == 1 and any(job.rate for job in plan.waiting):
-        progress.say("seed 1 is trained with each learning rate, the other seeds with the best one of their row on dev")
     progress.say(f"folders are below {requested.runs}")
     waiting = list(needs.values())
     if not waiting:
@@ -370,16 +351,16 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
             f"no training is finished below {requested.runs}, and {results / f'{table.stem}.json'} does not exist. "
             f"Train first: {command}"
         )
-    verdicts = claims.judge(claims.answered_by(requested.recipe.name), [table])
-    compared = hypotheses.update(results, table.stem, jobs).compare(table)
-    atomic.write(results / f"{table.stem}.md", markdown.document(requested.recipe, table, verdicts, compared))
+    hypotheses.update(results, table.stem, jobs)
+    path = claims.write_records(results, {"C26": of_invariances()})
+    of_corpus = claims.judge([table]) if table.tier == SMOKE else claims.recorded(path, table.tier, table.corpus)
+    written = write_pages(results, table, of_corpus)
+    verdicts = claims.of_recipe(of_corpus, requested.recipe.name)
     audio = "" if table.tier == "paper" else excerpts.sound(jobs)  # the paper's corpus may be licensed
     atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():
-        progress.say(f"{claim}: {verdict.verdict}. {verdict.text}")
-    written = [f"{table.stem}.{suffix}" for suffix in ("md", "json", "html")]
-    written.append(claims_page(results, requested.tier, table.corpus))
-    written.append(claims.write_records(results, {"C26": of_invariances()}).name)
+        progress.say(f"{claim}: {verdict.answer}. {verdict.text}")
+    written += [f"{table.stem}.json", f"{table.stem}.html", path.name]
     progress.say(f"written to {results}: {', '.join(written)}")
 
 
@@ -390,10 +371,18 @@ def of_invariances() -> Verdict:
     return Verdict(NOT_SUPPORTED if departures else SUPPORTED, "; ".join([text, *departures]))
 
 
-def claims_page(results: Path, tier: str, corpus: str) -> str:
-    """All claims, judged by every stored table of a tier and corpus."""
-    tables = [reproduction_results.read(path) for path in result_folders.newest(results, f"*-{tier}-{corpus}.json")]
-    verdicts: dict[str, Verdict] = claims.judge(claims.CLAIMS, tables)
-    name = f"claims-{tier}-{corpus}.md"
-    atomic.write(results / name, markdown.claims_document(verdicts, tier, corpus))
-    return name
+def write_pages(results: Path, table: Table, verdicts: Mapping[str, Verdict]) -> list[str]:
+    """Write the page of a table, of all claims on its corpus, and of other tables there, whose verdicts change with it.
+
+    Returns the names of the files.
+    """
+    of_corpus = f"{table.tier}-{table.corpus}"
+    pages = {f"claims-{of_corpus}.md": markdown.claims_document(verdicts, table.tier, table.corpus)}
+    for path in sorted(results.glob(f"*-{of_corpus}.json")):
+        own = reproduction_results.read(path)
+        compared = hypotheses.stored(results, own.stem).compare(own)
+        asked = reproduction_recipe.read(own.recipe)
+        pages[f"{own.stem}.md"] = markdown.document(asked, own, claims.of_recipe(verdicts, own.recipe), compared)
+    for name, text in pages.items():
+        atomic.write(results / name, text)
+    return list(pages)

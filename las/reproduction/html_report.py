@@ -13,11 +13,11 @@ from las.reproduction.learning_curves import Points, Series
 from las.reproduction.recipe import Recipe
 from las.reproduction.results import Outcome, Table
 from las.reproduction.statistics import Summary
-from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Verdict
+from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, TOO_SMALL, UNDECIDED, WITHDRAWN, Verdict
 from las.runtime import templates
 from las.scoring import error_rates
 
-CLASSES = {SUPPORTED: "good", NOT_SUPPORTED: "bad", UNDECIDED: "open"}
+CLASSES = {SUPPORTED: "good", NOT_SUPPORTED: "bad", TOO_SMALL: "bad", UNDECIDED: "open", WITHDRAWN: "open"}
 """CSS class of each verdict."""
 SMALL = (2.8, 1.8)
 CURVES = {

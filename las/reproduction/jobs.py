@@ -4,7 +4,7 @@ A job's folder is `<runs>/<row>/<corpus>/seed<n>-<digest>`; the digest is of all
 rows of several recipes share what is the same, and another setting never meets the run of a former one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,11 @@ def jobs(
     seeds: int | None,
     runs: Path,
     given: Sequence[str],
-    chosen: Mapping[str, float] | None = None,
 ) -> list[Job]:
     """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
-    At a tier with learning rates, seed 1 is trained with each of them, and the other seeds of a row with the one that
-    `chosen` has for it; without one they are not among the jobs yet. `optim.lr` among the overrides of a row or the
-    `given` ones replaces the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
+    At a tier with learning rates, each seed of a row is trained with each of them. `optim.lr` among the overrides of a
+    row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
     """
     tier = recipe.tier(tier_name)
     for key in ("name", "seed", "run_dir"):
@@ -96,19 +94,14 @@ def jobs(
     return [
         _job(recipe, row, tier_name, seed, copy, runs, given, rate)
         for row, seed, copy in planned
-        for rate in _rates(row, seed, tier, (*row.overrides, *row.at.get(tier_name, ()), *given), chosen or {})
+        for rate in _rates(tier, (*row.overrides, *row.at.get(tier_name, ()), *given))
     ]
 
 
-def _rates(
-    row: Row, seed: int, tier: Tier, overrides: Sequence[str], chosen: Mapping[str, float]
-) -> tuple[float | None, ...]:
-    """The learning rates that a seed of a row is trained with; None for that of its config or its `overrides`."""
-    if not tier.rates or any(override.partition("=")[0] == "optim.lr" for override in overrides):
-        return (None,)
-    if seed == 1:
-        return tier.rates
-    return (chosen[row.name],) if row.name in chosen else ()
+def _rates(tier: Tier, overrides: Sequence[str]) -> tuple[float | None, ...]:
+    """The learning rates that a row is trained with; None for that of its config or its `overrides`."""
+    is_given = any(override.partition("=")[0] == "optim.lr" for override in overrides)
+    return (None,) if is_given else tier.rates or (None,)
 
 
 def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:

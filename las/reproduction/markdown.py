@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from las.reproduction import claims, tables
 from las.reproduction.hypotheses import Comparison
 from las.reproduction.recipe import Recipe
-from las.reproduction.results import Table
+from las.reproduction.results import EACH_SEED, Table
 from las.reproduction.verdicts import Verdict
 from las.scoring.error_rates import SHORT_NAMES
 
@@ -14,7 +14,6 @@ TIER_WORDS = {
     "open": "open data at reduced size: the claims can be compared with the paper's, the sizes of numbers cannot",
     "smoke": "a few steps of a tiny model, which show that every row can be trained, and nothing else",
 }
-RATES_NOTE = "Each row is trained with seed 1 and every rate, and with the best one on dev from then on."
 BROKEN_SHOWN = 240  # characters of a reason
 
 
@@ -62,23 +61,28 @@ def claims_document(verdicts: Mapping[str, Verdict], tier: str, corpus: str) -> 
     lines = [
         f"# The papers' claims on `{corpus}`, tier `{tier}`",
         "",
-        "Computed from the tables (.json) beside this file by the rules of `las/reproduction/rules.py`. p values are",
-        "adjusted (Holm) for all claims of this page that have one: the chance of any false verdict on it is at most",
-        "5 %. Without several trainings of each row there is no verdict. How to read the lines: docs/statistics.md.",
+        "Those of claims.json, computed from the tables (.json) beside this file by the rules of",
+        "`las/reproduction/rules.py`. p values are adjusted (Holm) for each family of claims: the chance of any false",
+        "verdict in one is at most 5 %. How to read the lines: docs/statistics.md.",
         "",
-        *_verdicts(verdicts),
     ]
+    for family in dict.fromkeys(verdict.family for verdict in verdicts.values()):
+        own = {name: verdict for name, verdict in verdicts.items() if verdict.family == family}
+        lines += [f"## {family[:1].upper()}{family[1:]}", "", *_verdicts(own)]
     return "\n".join(lines)
 
 
 def _claims(verdicts: Mapping[str, Verdict]) -> list[str]:
-    note = "p values are adjusted (Holm) for the claims of this table; docs/statistics.md says how to read the lines."
+    note = (
+        "Verdicts are those of claims.json: p values are adjusted (Holm) for all claims of a paper on this corpus. "
+        "docs/statistics.md says how to read the lines."
+    )
     return ["## Claims", "", note, "", *_verdicts(verdicts)] if verdicts else []
 
 
 def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
-    rows = [[name, sentences[name], verdict.verdict, verdict.text] for name, verdict in verdicts.items()]
+    rows = [[name, sentences[name], verdict.answer, verdict.text] for name, verdict in verdicts.items()]
     return [*table_lines(["", "claim", "verdict", "test"], rows), ""]
 
 
@@ -94,9 +98,17 @@ def _broken(table: Table) -> list[str]:
 
 
 def _rates(table: Table) -> list[str]:
-    """Dev errors by learning rate, where several were tried."""
+    """Dev errors by learning rate where several were tried, and what chose."""
     headings, rows = tables.rates(table)
-    return ["## Learning rates", "", RATES_NOTE, "", *table_lines(headings, rows), ""] if rows else []
+    if not rows:
+        return []
+    note = f"Chosen by {table.chosen_by}; in brackets how many of the trainings with a rate count."
+    if table.chosen_by != EACH_SEED:
+        note += (
+            " This choice is a chance that p values and intervals do not contain: between equal rows, simulated, 14 to "
+            "22 % of differences are then false in place of 5 %."
+        )
+    return ["## Learning rates", "", note, "", *table_lines(headings, rows), ""]
 
 
 def _compared(table: Table, compared: Sequence[Comparison]) -> list[str]:

@@ -7,11 +7,12 @@ again without the runs.
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from las.data.corpora.synthetic import LARGE
 from las.reproduction import run_numbers
 from las.reproduction.convergence import (
     LEVELS,
@@ -61,6 +62,8 @@ MEASURES = {
     **{level_measures(level)[1]: f"seconds to a dev error of {100 * level:.0f} %" for level in LEVELS},
 }
 """The numbers of a training, besides those of further test sets such as `hub5_01`."""
+EACH_SEED = "each seed, by dev loss"
+"""What chooses the learning rates of tables."""
 FORMER = {
     "loss_change": "batch_loss_change",
     "loss_range": "own_loss_range",
@@ -95,9 +98,9 @@ class Outcome:
     rate: float | None = None
 
     @property
-    def dev_error(self) -> float:
-        """The error rate of the dev part, a fraction; infinite where nothing was decoded."""
-        return self.values.get("dev", math.inf)
+    def dev_loss(self) -> float:
+        """The lowest dev loss; infinite where there is none."""
+        return self.values.get("dev_loss", math.inf)
 
     @property
     def converged(self) -> bool | None:
@@ -152,6 +155,8 @@ class Table:
     lines: tuple[Line, ...]
     excerpt: Excerpt | None = None
     """The part of run folders that pages show; None in tables of earlier releases."""
+    chosen_by: str = "seed 1, by dev error"
+    """What chose the learning rates where there are several; the default is that of earlier releases."""
 
     def line(self, name: str) -> Line:
         """A row by its name; without trainings where there is none."""
@@ -191,31 +196,26 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known:
             by_row[job.row.name].append(former[job.directory])
     lines = []
     for row in recipe.rows:
-        tried = len({job.rate for job in jobs if job.row.name == row.name and job.seed == 1})
-        taken, others = divided(by_row[row.name], tried)
+        taken, others = divided(by_row[row.name], {job.rate for job in jobs if job.row.name == row.name})
         lines.append(Line(row.name, row.label, tuple(taken), tuple(others)))
     before = [table.excerpt for table in known if table.recipe == recipe.name and table.excerpt is not None]
-    table = Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines), before[-1] if before else None)
-    return with_times(table)
+    excerpt = before[-1] if before else None
+    return with_times(Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines), excerpt, EACH_SEED))
 
 
-def divided(trained: Sequence[Outcome], num_tried: int) -> tuple[list[Outcome], list[Outcome]]:
-    """Trainings of a row that count, with the chosen learning rate, and the others. Without rates all count."""
-    if all(each.rate is None for each in trained):
-        return list(trained), []
-    rate = best_rate(trained, num_tried)
-    return [each for each in trained if each.rate == rate], [each for each in trained if each.rate != rate]
+def divided(trained: Sequence[Outcome], rates: Set[float | None]) -> tuple[list[Outcome], list[Outcome]]:
+    """Divide a row's trainings into those that count and the others: each seed chooses its learning rate.
 
-
-def best_rate(trained: Sequence[Outcome], num_tried: int) -> float | None:
-    """The rate with the lowest dev error with seed 1; None until all `num_tried` rates were trained.
-
-    Broken trainings come last; of equals the lower rate is taken.
+    It takes the lowest dev loss, once it is trained with all `rates`. Broken trainings come last; of equals the lower
+    rate is taken. A choice made by one seed for all would be a chance that no interval over seeds contains.
     """
-    tried = {each.rate: each for each in trained if each.seed == 1 and each.rate is not None}
-    if len(tried) < num_tried:
-        return None
-    return min((bool(each.broken), each.dev_error, rate) for rate, each in tried.items() if rate is not None)[-1]
+    taken, others = list[Outcome](), list[Outcome]()
+    for _, group in itertools.groupby(trained, lambda each: (each.seed, each.copy)):
+        best, *rest = sorted(group, key=lambda each: (bool(each.broken), each.dev_loss, each.rate or 0.0))
+        is_whole = {best.rate, *(each.rate for each in rest)} >= rates
+        (taken if is_whole else others).append(best)
+        others += rest
+    return taken, others
 
 
 def stored(known: Sequence[Table], jobs: Sequence[Job]) -> dict[Path, Outcome]:
@@ -300,7 +300,7 @@ def below_chance(last_error: float, chance_error: float | None) -> str:
 
 
 def rates(splits: Mapping[str, Any]) -> dict[str, float]:
-    """Error rates by name: `test` is the first split that is not the dev part; further ones have their own names."""
+    """Error rates by name: `test` is that of `test_split`; further ones have their own names."""
     by_name = {}
     for split, values in splits.items():
         rate = next(values[name] for name in _metrics(values))
@@ -316,7 +316,9 @@ def rates(splits: Mapping[str, Any]) -> dict[str, float]:
 
 
 def test_split(splits: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first split after the dev part; the dev part where there is no other; nothing where nothing was decoded."""
+    """The part `test_large` if there is one, else the first after the dev part, or that; nothing without any."""
+    if LARGE in splits:
+        return splits[LARGE]
     return next(itertools.islice(splits.values(), 1, None), next(iter(splits.values()), {}))
 
 

@@ -14,7 +14,7 @@ from typing import Concatenate, NamedTuple, ParamSpec
 
 from las.reproduction import statistics
 from las.reproduction.results import MEASURES, Table
-from las.reproduction.samples import RATES, NotJudged, Sample, broken_in, by_seed, samples, trained
+from las.reproduction.samples import RATES, NotJudged, Sample, at_equal_rates, broken_in, by_seed, samples, trained
 from las.reproduction.statistics import StatisticalTest
 from las.reproduction.verdicts import (
     RELEVANT,
@@ -52,6 +52,14 @@ class Comparison(NamedTuple):
     test: StatisticalTest
 
 
+class Count(NamedTuple):
+    """How many of a row's trainings have something."""
+
+    name: str
+    found: int
+    trainings: int
+
+
 def _rule(find: Callable[Concatenate[Table, Names], Evidence]) -> Callable[Names, Rule]:
     """Make rules of a function of a table and names: where it finds no evidence, they say why."""
 
@@ -75,7 +83,8 @@ def lower(table: Table, row: str, than: str, measure: str = "test") -> Evidence:
     first, second = samples(table, measure, than, row)
     comparison = _compare(first, second)
     test = comparison.test
-    return _evidence(comparison, measure, test.less, test.greater, test.difference, test.interval)
+    evidence = _evidence(comparison, measure, test.less, test.greater, test.difference, test.interval)
+    return evidence._replace(small=_small(first, second))
 
 
 @_rule
@@ -133,18 +142,18 @@ def best_of(table: Table, row: str, others: Sequence[str]) -> Evidence:
 
 
 @_rule
-def breaks(table: Table, rows: Sequence[str], sound: Sequence[str] = ()) -> Evidence:
-    """Trainings of some rows break more often than not, and those of the others less often."""
+def breaks(table: Table, rows: Sequence[str], sound: Sequence[str]) -> Evidence:
+    """Trainings of each of some rows break more often than those of the sound rows together."""
     lines = trained(table, *rows, *sound)
-    counts = [(line.name, len(line.outcomes) - len(line.sound), len(line.outcomes)) for line in lines]
+    counts = [Count(line.name, len(line.outcomes) - len(line.sound), len(line.outcomes)) for line in lines]
     return _shares(counts, len(rows), "broken")
 
 
 @_rule
 def attention_fails(table: Table, row: str, than: str) -> Evidence:
-    """The attention of most trainings has a diagonality below `FAILS`, that of another row's has not."""
-    rows = samples(table, "diagonality", row, than)
-    counts = [(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
+    """The attention of a row has a diagonality below `FAILS` in more trainings than that of another row."""
+    rows = at_equal_rates(table, "diagonality", row, than)
+    counts = [Count(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
     return _shares(counts, 1, f"with a diagonality below {FAILS}")
 
 
@@ -211,6 +220,15 @@ def elsewhere(where: str) -> Rule:
     return lambda table: Evidence(where)
 
 
+def _small(first: Sample, second: Sample) -> float | None:
+    """The p value of the hypothesis that means differ by more than `RELEVANT` of the first (two one-sided tests)."""
+    if first.broken or second.broken or means.fmean(first.values) <= 0:
+        return None
+    above = statistics.welch(first.values, second.values, 1 + RELEVANT).less
+    below = statistics.welch(first.values, second.values, 1 - RELEVANT).greater
+    return None if above is None or below is None else max(above, below)
+
+
 def _compare(first: Sample, second: Sample, scale: float = 1.0) -> Comparison:
     test = statistics.rank_sum if first.broken or second.broken else statistics.welch
     return Comparison(first, second, scale, test(first.values, second.values, scale))
@@ -274,20 +292,25 @@ def _sensitivity(comparison: Comparison, measure: str) -> Sensitivity:
     return Sensitivity(plan, trainings, f"{{}}{unit}", tenth, factor)
 
 
-def _shares(counts: Sequence[tuple[str, int, int]], mostly: int, what: str) -> Evidence:
-    """Evidence that the share of trainings `what` is above a half in the first rows, and below it in the others."""
-    tails = [statistics.binomial_tails(count, trainings) for _, count, trainings in counts]
-    below, above = [tail[0] for tail in tails], [tail[1] for tail in tails]
-    supports, opposes = _for_all([*above[:mostly], *below[mostly:]], [*below[:mostly], *above[mostly:]])
-    trainings = min(trainings for _, _, trainings in counts)
-    shares = ", ".join(f"{name} {count} of {trainings}" for name, count, trainings in counts)
-    total, broken = sum(each[2] for each in counts[:mostly]), sum(each[1] for each in counts[:mostly])
-    bounds = statistics.share_interval(broken, total)
-    text = f"{what}: {shares}; a share of {100 * broken / total:.0f} % [{100 * bounds[0]:.0f}, {100 * bounds[1]:.0f}]"
-    seen = f"a share of {{}} % in each of {len(counts)} rows"
-    sensitivity = Sensitivity(SharePlan(len(counts)), trainings, seen, "a share of 90 %", 100.0)
-    text += ", against a half in each row (binomial)"
-    return Evidence(text, supports, opposes, broken / total, bounds, sensitivity)
+def _shares(counts: Sequence[Count], num_first: int, what: str) -> Evidence:
+    """Evidence that the share of trainings `what` is higher in each of the first rows than in the others together.
+
+    It is refuted by a row of the first whose share is below a half.
+    """
+    first, others = counts[:num_first], counts[num_first:]
+    sound = (sum(each.found for each in others), sum(each.trainings for each in others))
+    higher = [statistics.fisher(sound, (each.found, each.trainings))[1] for each in first]
+    below_half = [statistics.binomial_tails(each.found, each.trainings)[0] for each in first]
+    supports, opposes = _for_all(higher, below_half)
+    shares = ", ".join(f"{each.name} {each.found} of {each.trainings}" for each in counts)
+    total, found = sum(each.trainings for each in first), sum(each.found for each in first)
+    bounds = statistics.share_interval(found, total)
+    text = f"{what}: {shares}; a share of {100 * found / total:.0f} % [{100 * bounds[0]:.0f}, {100 * bounds[1]:.0f}]"
+    text += " (Fisher against the others together; binomial below a half)"
+    plan = SharePlan(num_first, len(others))
+    seen = "a share of {} % where the others have none"
+    sensitivity = Sensitivity(plan, min(each.trainings for each in counts), seen, "a share of 90 %", 100.0)
+    return Evidence(text, supports, opposes, found / total, bounds, sensitivity)
 
 
 def _unit(measure: str) -> tuple[float, str]:

@@ -5,10 +5,11 @@ of the table and at least 100 %, attention as having no diagonal, steps and loss
 measure has no worst value, rows with broken trainings that lack it are not judged.
 """
 
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from las.reproduction.results import Line, Table
+from las.reproduction.results import Line, Outcome, Table
 
 RATES = ("test", "dev")
 """Measures that are error rates."""
@@ -27,20 +28,51 @@ class NotJudged(Exception):
 
 
 def samples(table: Table, measure: str, *names: str) -> list[Sample]:
-    """The values of a measure in rows of a table, broken trainings among them. Raises NotJudged where it has none."""
+    """The values of a measure in rows of a table, broken trainings among them. Raises NotJudged where it has none.
+
+    Errors and times are those at each row's own learning rates; other measures are taken at equal ones.
+    """
+    if measure not in RATES and not measure.startswith(("steps_to_", "seconds")):
+        return at_equal_rates(table, measure, *names)
+    return [_sample(table, measure, line.name, [[each] for each in line.outcomes]) for line in trained(table, *names)]
+
+
+def at_equal_rates(table: Table, measure: str, *names: str) -> list[Sample]:
+    """The values of a measure in rows of a table, of each seed the mean over the learning rates that all rows have.
+
+    What is measured besides errors changes with the learning rate: rows at rates of their own differ by that alone.
+    Seeds without a training at each of these rates are left out. Raises NotJudged where nothing is left.
+    """
     lines = trained(table, *names)
-    worst = _worst(table, measure)
+    everything = [(*line.outcomes, *line.tried) for line in lines]
+    rates = set.intersection(*({each.rate for each in outcomes} for outcomes in everything))
     measured = []
-    for line in lines:
-        unmeasured = [outcome for outcome in line.outcomes if measure not in outcome.values]
-        values = [outcome.values[measure] for outcome in line.outcomes if measure in outcome.values]
-        if any(outcome.broken for outcome in unmeasured) and worst is None:
-            raise NotJudged(f"trainings of {line.name} broke, and {measure} has no value for them")
-        values += [worst for outcome in unmeasured if outcome.broken and worst is not None]
-        measured.append(Sample(line.name, values, len(line.outcomes) - len(line.sound)))
-    if empty := [each.name for each in measured if not each.values]:
-        raise NotJudged(f"{measure} was not recorded for {', '.join(dict.fromkeys(empty))}")
+    for line, outcomes in zip(lines, everything, strict=True):
+        seeds: dict[tuple[int, int], list[Outcome]] = {}
+        for each in outcomes:
+            if each.rate in rates:
+                seeds.setdefault((each.seed, each.copy), []).append(each)
+        whole = [group for group in seeds.values() if {each.rate for each in group} == rates]
+        if not rates or not whole:
+            raise NotJudged(
+                f"{measure} is compared at equal learning rates, which no seed of {line.name} has in all rows"
+            )
+        measured.append(_sample(table, measure, line.name, whole))
     return measured
+
+
+def _sample(table: Table, measure: str, name: str, groups: Sequence[Sequence[Outcome]]) -> Sample:
+    """A sample with the mean of each group of trainings; those that broke count as the worst where not measured."""
+    worst, values = _worst(table, measure), []
+    for group in groups:
+        known = [outcome.values.get(measure, worst if outcome.broken else None) for outcome in group]
+        if any(outcome.broken and value is None for outcome, value in zip(group, known, strict=True)):
+            raise NotJudged(f"trainings of {name} broke, and {measure} has no value for them")
+        if None not in known:
+            values.append(statistics.fmean(value for value in known if value is not None))
+    if not values:
+        raise NotJudged(f"{measure} was not recorded for {name}")
+    return Sample(name, values, sum(any(outcome.broken for outcome in group) for group in groups))
 
 
 def trained(table: Table, *names: str) -> list[Line]:
@@ -53,7 +85,7 @@ def trained(table: Table, *names: str) -> list[Line]:
 
 def _worst(table: Table, measure: str) -> float | None:
     """The value of a broken training for which the measure was not recorded, None where it has no worst one."""
-    outcomes = [outcome for line in table.lines for outcome in line.outcomes]
+    outcomes = [outcome for line in table.lines for outcome in (*line.outcomes, *line.tried)]
     known = [outcome.values[measure] for outcome in outcomes if measure in outcome.values]
     if measure in RATES:
         return max([1.0, *known])

@@ -180,6 +180,21 @@ def binomial_tails(count: int, trials: int, share: float = 0.5) -> tuple[float, 
     return min(1.0, math.fsum(chances[: count + 1])), min(1.0, math.fsum(chances[count:]))
 
 
+def fisher(first: tuple[int, int], second: tuple[int, int]) -> tuple[float, float]:
+    """One-tailed p values of Fisher's exact test (1935): that the second share is lower, and that it is higher.
+
+    Each is (count, trials); given the sum of both counts, all choices of so many trials are equally likely.
+    """
+    (count, trials), (other, others) = second, first
+    total, ways = count + other, math.comb(trials + others, count + other)
+    chances = {
+        k: math.comb(trials, k) * math.comb(others, total - k) / ways
+        for k in range(max(0, total - others), min(trials, total) + 1)
+    }
+    less = math.fsum(chance for k, chance in chances.items() if k <= count)
+    return min(1.0, less), min(1.0, math.fsum(chance for k, chance in chances.items() if k >= count))
+
+
 def share_interval(count: int, trials: int) -> Interval:
     """95 % interval of a share by Clopper and Pearson (Biometrika 26, 1934)."""
     tail = (1 - CONFIDENCE) / 2

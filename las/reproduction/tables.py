@@ -1,12 +1,13 @@
 """The cells of a recipe's table as text: the paper's numbers, ours, and the differences."""
 
-import math
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from las.reproduction.convergence import STEPS_TO_COMMON
 from las.reproduction.recipe import PAPER, Recipe
-from las.reproduction.results import Line, Outcome, Table
+from las.reproduction.results import Line, Table
 from las.scoring import error_rates
 
 RATE_KEYS = ("phone_error_rate", "wer")
@@ -42,7 +43,7 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         paper = [written(key, row.paper.get(key)) for key in recipe.columns()]
         further = [_mean(line, PAPER[key].ours or "") for key in _further(recipe, table)]
         compared = [_difference(row.paper.get(table.metric), line)] if comparable(recipe, table) else []
-        own = [*_own(line), *compared, _trainings(line), *([_rate(line)] if _rate_heading(table) else [])]
+        own = [*_own(line), *compared, _trainings(line), *([chosen_rates(line)] if _rate_heading(table) else [])]
         label = f"{row.label}{family}{mark}{_mark(line)}"
         common = [_steps(line, STEPS_TO_COMMON)] if _common_heading(table) else []
         cells.append([label, *paper, *own, *further, _converged(line), *common, *_last(line)])
@@ -121,40 +122,39 @@ def _trainings(line: Line) -> str:
 
 
 def rates(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of the dev errors with seed 1 by learning rate; no rows where none were tried."""
-    tried = {line.label: {each.rate: each for each in _with_seed_1(line)} for line in table.lines}
-    known = sorted({rate for by_rate in tried.values() for rate in by_rate if rate is not None})
+    """Headings and rows of the mean dev errors by learning rate; no rows where none were tried."""
+    known = sorted({rate for line in table.lines for rate in _tried(line)})
     metric = error_rates.SHORT_NAMES[table.metric]
-    rows = [
-        [label, *("" if rate not in by_rate else _dev_error(by_rate[rate]) for rate in known)]
-        for label, by_rate in tried.items()
-        if by_rate
-    ]
-    return [f"dev {metric} by learning rate", *(f"{rate:g}" for rate in known)], rows if known else []
+    rows = [[line.label, *(_at_rate(line, rate) for rate in known)] for line in table.lines if _tried(line)]
+    return [f"dev {metric} by learning rate", *(f"{rate:g}" for rate in known)], rows
 
 
-def _with_seed_1(line: Line) -> list[Outcome]:
-    return [each for each in (*line.outcomes, *line.tried) if each.seed == 1 and each.rate is not None]
+def _tried(line: Line) -> set[float]:
+    return {each.rate for each in (*line.outcomes, *line.tried) if each.rate is not None}
 
 
-def _dev_error(outcome: Outcome) -> str:
-    if outcome.broken:
-        return "broken"
-    return f"{100 * outcome.dev_error:.1f} %"
+def _at_rate(line: Line, rate: float) -> str:
+    """The mean dev error of a row's trainings with a learning rate, and by how many of their seeds it was chosen."""
+    chosen, others = ([each for each in group if each.rate == rate] for group in (line.outcomes, line.tried))
+    dev_errors = [each.values["dev"] for each in (*chosen, *others) if "dev" in each.values and not each.broken]
+    trained = len(chosen) + len(others)
+    if not trained:
+        return NOTHING
+    mean = f"{100 * statistics.fmean(dev_errors):.1f} %" if dev_errors else "broken"
+    return f"{mean} ({len(chosen)} of {trained})"
 
 
 def _rate_heading(table: Table) -> list[str]:
-    return ["learning rate"] if any(_with_seed_1(line) for line in table.lines) else []
+    return ["learning rate"] if any(map(_tried, table.lines)) else []
 
 
-def _rate(line: Line) -> str:
-    """The chosen learning rate, and whether a better one may lie beyond those that were tried."""
-    tried = [each.rate for each in _with_seed_1(line) if each.rate is not None]
-    chosen = line.outcomes[0].rate if line.outcomes else None
-    if chosen is None:
-        return NOTHING
-    at_edge = any(math.isclose(chosen, end) for end in (min(tried), max(tried)))
-    return f"{chosen:g}" + (EDGE if at_edge else "")
+def chosen_rates(line: Line) -> str:
+    """The chosen learning rates, and whether a better one may lie beyond those that were tried."""
+    chosen = Counter(each.rate for each in line.outcomes if each.rate is not None)
+    ends = {min(_tried(line)), max(_tried(line))} if chosen else set()
+    at_edge = 2 * sum(chosen[end] for end in ends) >= chosen.total() > 0
+    each = [f"{rate:g}" + (f" ({count})" if len(chosen) > 1 else "") for rate, count in sorted(chosen.items())]
+    return ", ".join(each) + (EDGE if at_edge else "")
 
 
 def _mark(line: Line) -> str:

@@ -22,7 +22,7 @@ def test_a_claim_has_a_record_for_each_corpus_and_every_claim_has_one() -> None:
     of_c2 = {record["corpus"]: record for record in records if record["claim"] == "C2"}
     assert {corpus: record["verdict"] for corpus, record in of_c2.items()} == {
         "synthetic": "supported",
-        "an4": "undecided",
+        "an4": "too small to matter",
     }
     first = of_c2["synthetic"]
     assert (first["verdict"], first["trainings"], first["tier"]) == ("supported", 3, "open")

@@ -27,7 +27,7 @@ from las.reproduction.rules import (
     not_lower,
     small_gains,
 )
-from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Rule, decide
+from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, TOO_SMALL, Rule, decide
 
 TABLES = 300
 Draws = Callable[[np.random.Generator], Mapping[str, list[float | None]]]
@@ -45,12 +45,31 @@ def rows(means: Mapping[str, float], n: int = 3, spread: float = 0.02, breaking:
     return draw
 
 
+def choosing(names: str, n: int, rates: tuple[float, ...]) -> Draws:
+    """Trainings of rows with equal mean errors at each learning rate; each seed takes that of its lowest dev loss.
+
+    Dev and test have half of their variance in common.
+    """
+
+    def draw(generator: np.random.Generator) -> dict[str, list[float | None]]:
+        chosen: dict[str, list[float | None]] = {}
+        for name in names:
+            both, dev, test = generator.normal(0, 0.014, (3, n, len(rates)))
+            places = np.argmin(rates + both + dev, axis=1)
+            chosen[name] = (rates + both + test)[np.arange(n), places].tolist()
+        return chosen
+
+    return draw
+
+
 FOURTEEN = [f"r{number}" for number in range(13)]
 GRID = {f"{kind}{number}": 0.2 for kind in "ab" for number in range(3)}
 EDGES: dict[str, tuple[Rule, Draws, str]] = {
     "lower": (lower("a", "b"), rows({"a": 0.2, "b": 0.2}), "test"),
     "lower, two trainings, half of all break": (lower("a", "b"), rows({"a": 0.2, "b": 0.2}, 2, breaking=0.5), "test"),
     "lower, eight trainings, a third breaks": (lower("a", "b"), rows({"a": 0.2, "b": 0.2}, 8, breaking=0.3), "test"),
+    "lower, three seeds that choose their rates": (lower("a", "b"), choosing("ab", 3, (0.2, 0.2, 0.2)), "test"),
+    "lower, eight seeds that choose their rates": (lower("a", "b"), choosing("ab", 8, (0.2, 0.21, 0.22)), "test"),
     "far_worse": (far_worse("a", ["b", "c"]), rows({"a": FAR * 0.2, "b": 0.2, "c": 0.2}), "test"),
     "gains": (gains("b", "a", 0.05), rows({"a": 0.95 * 0.2, "b": 0.2}), "test"),
     "small_gains": (
@@ -89,6 +108,15 @@ def test_at_most_one_false_verdict_in_twenty_of_each_kind(edge: str) -> None:
     verdicts = [decide({"claim": each._replace(sensitivity=None)})["claim"].verdict for each in evidence]
     for false in (SUPPORTED, NOT_SUPPORTED):
         assert verdicts.count(false) <= 0.05 * TABLES, f"{false}: {verdicts.count(false)} of {TABLES}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [3, 8])
+def test_effects_of_the_size_that_matters_are_seldom_called_too_small(n: int) -> None:
+    generator, draw = np.random.default_rng(3), rows({"a": 0.9 * 0.2, "b": 0.2}, n)
+    verdicts = [decide({"claim": lower("a", "b")(table(draw(generator)))})["claim"].verdict for _ in range(TABLES)]
+    assert verdicts.count(TOO_SMALL) <= 0.05 * TABLES + 4, verdicts.count(TOO_SMALL)
+    assert verdicts.count(NOT_SUPPORTED) <= 0.05 * TABLES
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def tuned() -> Recipe:
 
 
 def outcome(job: Job, dev: float, broken: str = "") -> Outcome:
-    values = {"dev": dev, "test": dev, "seconds": 60.0}
+    values = {"dev": dev, "dev_loss": dev, "test": dev, "seconds": 60.0}
     return Outcome(job.seed, job.copy, 10, "c", broken, values, None, digest=job.digest, rate=job.rate)
 
 
@@ -39,19 +39,17 @@ def table_of(tuned: Recipe, planned: list[Job], errors: dict[tuple[str, int, flo
     return Table(tuned.name, "smoke", "timit", "phone_error_rate", "las reproduce", tuple(lines))
 
 
-def plan(tuned: Recipe, chosen: dict[str, float] | None = None, given: tuple[str, ...] = ()) -> list[Job]:
-    return jobs.jobs(tuned, "smoke", None, Path("runs"), ["corpus=timit", "corpus.root=x", *given], chosen)
+def plan(tuned: Recipe, given: tuple[str, ...] = ()) -> list[Job]:
+    return jobs.jobs(tuned, "smoke", None, Path("runs"), ["corpus=timit", "corpus.root=x", *given])
 
 
-def test_seed_1_is_trained_with_every_rate_and_the_others_with_the_chosen_one(tuned: Recipe) -> None:
-    first, second = (row.name for row in tuned.rows)
-    assert [(job.row.name, job.seed, job.rate) for job in plan(tuned)] == [
-        (name, 1, rate) for name in (first, second) for rate in RATES
+def test_every_seed_is_trained_with_every_rate(tuned: Recipe) -> None:
+    planned = plan(tuned)
+    assert [(job.row.name, job.seed, job.rate) for job in planned] == [
+        (row.name, seed, rate) for seed in (1, 2, 3) for row in tuned.rows for rate in RATES
     ]
-    later = plan(tuned, {second: 0.004})
-    assert [(job.row.name, job.seed, job.rate) for job in later[6:]] == [(second, 2, 0.004), (second, 3, 0.004)]
-    assert later[5].config["optim"]["lr"] == 0.004
-    assert len({job.directory for job in later}) == len(later)
+    assert planned[5].config["optim"]["lr"] == 0.004
+    assert len({job.directory for job in planned}) == len(planned)
 
 
 def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
@@ -68,31 +66,34 @@ def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:
     assert len({job.config["optim"]["lr"] for job in planned}) > 1
 
 
-def test_the_best_rate_on_dev_counts_and_the_others_are_kept_apart(tuned: Recipe) -> None:
+def test_each_seed_counts_with_its_best_rate_on_dev_and_the_others_are_kept_apart(tuned: Recipe) -> None:
     first, second = (row.name for row in tuned.rows)
-    planned = plan(tuned, {first: 0.002})
-    errors = {(first, 1, 0.001): 0.3, (first, 1, 0.002): 0.2, (first, 1, 0.004): 0.25, (first, 2, 0.002): 0.4}
+    planned = plan(tuned)
+    losses = {1: (0.3, 0.2, 0.25), 2: (0.2, 0.3, 0.25)}
+    errors = {(first, seed, rate): each[k] for seed, each in losses.items() for k, rate in enumerate(RATES)}
     known = table_of(tuned, planned, {**errors, (second, 1, 0.001): 0.5})
     table = results.collect(tuned, "smoke", planned, "las reproduce", [known])
-    assert [(each.seed, each.rate, each.dev_error) for each in table.line(first).outcomes] == [
+    assert [(each.seed, each.rate, each.dev_loss) for each in table.line(first).outcomes] == [
         (1, 0.002, 0.2),
-        (2, 0.002, 0.4),
+        (2, 0.001, 0.2),
     ]
-    assert [each.rate for each in table.line(first).tried] == [0.001, 0.004]
+    others = [(each.seed, each.rate) for each in table.line(first).tried]
+    assert sorted(others) == [(1, 0.001), (1, 0.004), (2, 0.002), (2, 0.004)]
     assert table.line(second).outcomes == (), "two of its rates are not trained yet"
     assert [each.rate for each in table.line(second).tried] == [0.001]
 
 
 def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
-    planned = plan(tuned)[:3]
+    planned, rates = plan(tuned)[:3], frozenset(RATES)
     trained = [outcome(planned[0], 0.1, "not finite"), outcome(planned[1], 0.6), outcome(planned[2], 0.6)]
-    assert results.best_rate(trained, 3) == 0.002
-    assert results.best_rate(trained[1:], 3) is None
-    assert results.best_rate([outcome(job, 1.0, "broken") for job in planned], 3) == 0.001
+    assert [each.rate for each in results.divided(trained, rates)[0]] == [0.002]
+    assert results.divided(trained[1:], rates)[0] == []
+    broken = [outcome(job, 1.0, "broken") for job in planned]
+    assert [each.rate for each in results.divided(broken, rates)[0]] == [0.001]
 
 
 def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> None:
-    planned = plan(tuned, {tuned.rows[0].name: 0.002})
+    planned = plan(tuned)
     known = table_of(tuned, planned, {(tuned.rows[0].name, 1, rate): 0.3 for rate in RATES})
     assert len(results.stored([known], planned)) == 3
     others = plan(tuned, given=("trainer.batch_size=3",))
@@ -103,7 +104,7 @@ def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> 
 def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp_path: Path) -> None:
     given = ["recipe=bo18_table1", "tier=smoke", "corpus=timit", "corpus.root=x", f"results_dir={tmp_path}"]
     asked = reproduce.request(given)
-    planned = plan(tuned, {row.name: 0.002 for row in tuned.rows}, ("optim.lr=0.002",))
+    planned = plan(tuned, ("optim.lr=0.002",))
     lines = [
         Line(row.name, row.label, tuple(outcome(job, 0.3) for job in planned if job.row.name == row.name))
         for row in tuned.rows

@@ -17,7 +17,18 @@ from html_page import Page
 from places import REPOSITORY
 
 from las.cli import reproduce
-from las.reproduction import charts, claims, excerpts, html_report, learning_curves, recipe, results, tables
+from las.reproduction import (
+    charts,
+    claims,
+    excerpts,
+    html_report,
+    hypotheses,
+    learning_curves,
+    markdown,
+    recipe,
+    results,
+    tables,
+)
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction.excerpts import Excerpt, RowExample
 from las.reproduction.jobs import Job
@@ -157,7 +168,8 @@ def test_every_page_is_made_of_its_table_alone(stem: str, monkeypatch: pytest.Mo
     """All sections, of which those of run folders come from the table; drawing them takes minutes."""
     monkeypatch.setattr(charts, "svg", lambda figure: "<svg/>")
     table = results.read(STORED[stem])
-    verdicts = claims.judge(claims.answered_by(table.recipe), [table])
+    recorded = claims.recorded(STORED[stem].parent / claims.RECORDS, table.tier, table.corpus)
+    verdicts = claims.of_recipe(recorded, table.recipe)
     page = html_report.page(recipe.read(table.recipe), table, verdicts)
     asked = ["Results", *(["Learning rates"] if tables.rates(table)[1] else []), *(["Claims"] if verdicts else [])]
     example = "Texts of one utterance" if "hybrid" in stem else "Attention on one utterance"
@@ -166,3 +178,23 @@ def test_every_page_is_made_of_its_table_alone(stem: str, monkeypatch: pytest.Mo
     assert Page(page).open == [] and Page(page).tags["figure"] == FIGURES[stem]
     excerpt = {} if table.excerpt is None else table.excerpt.to_dict()
     assert len(json.dumps(excerpt)) <= 100_000
+
+
+@pytest.mark.parametrize("stem", STORED)
+def test_the_stored_page_prints_the_verdicts_of_claims_json(stem: str) -> None:
+    table, folder = results.read(STORED[stem]), STORED[stem].parent
+    verdicts = claims.recorded(folder / claims.RECORDS, table.tier, table.corpus)
+    compared = hypotheses.stored(folder, stem).compare(table)
+    own = claims.of_recipe(verdicts, table.recipe)
+    assert (folder / f"{stem}.md").read_text("utf-8") == markdown.document(
+        recipe.read(table.recipe), table, own, compared
+    )
+    page = markdown.claims_document(verdicts, table.tier, table.corpus)
+    assert (folder / f"claims-{table.tier}-{table.corpus}.md").read_text("utf-8") == page
+
+
+def test_claims_json_is_made_of_the_stored_tables() -> None:
+    tables = [results.read(path) for path in STORED.values()]
+    made = claims.records(tables, {"C26": reproduce.of_invariances()})
+    (folder,) = {path.parent for path in STORED.values()}
+    assert json.loads((folder / claims.RECORDS).read_text("utf-8")) == json.loads(json.dumps(made))

@@ -37,9 +37,11 @@ def test_five_trainings_see_no_spread_and_twenty_a_double_one() -> None:
 
 
 def test_counts_and_ranks_need_enough_trainings_to_be_rare() -> None:
-    assert SharePlan(1).power(5) == 0.0, "five of five are likelier than 2.5 %"
-    assert SharePlan(1).power(6) == pytest.approx(0.9**6) and SharePlan(1).detectable(5) is None
-    assert (SharePlan(1).detectable(6) or 0) == pytest.approx(0.8 ** (1 / 6), abs=1e-6)
+    plan = SharePlan(1, others=1)
+    assert plan.power(3) == 0.0 and plan.detectable(3) is None, "3 of 3 against 0 of 3 are likelier than 2.5 %"
+    assert plan.power(4) == pytest.approx(0.9**4), "4 of 4 against 0 of 4: 1 in 70"
+    assert (plan.detectable(4) or 0) == pytest.approx(0.8 ** (1 / 4), abs=1e-6)
+    assert needed(plan) == 5 and needed(plan, 0.05 / 10) == 7 and needed(SharePlan(2, others=2)) == 4
     assert needed(RankPlan()) == 4 and RankPlan().detectable(3) is None and RankPlan().detectable(4) == 0.0
 
 

@@ -93,10 +93,13 @@ def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
 def test_every_recipe_has_a_document_before_anything_is_trained(name: str) -> None:
     read = recipe.read(name)
     table = results.collect(read, "open", [], "las reproduce")
-    text = markdown.document(read, table, claims.judge(claims.answered_by(name), [table]))
+    verdicts = claims.of_recipe(claims.judge([table]), name)
+    text = markdown.document(read, table, verdicts)
     assert text.count("not trained") == len(read.rows) and all(f"- {line}" in text for line in read.assumptions("open"))
-    assert all(f"| {claim.id} | {claim.sentence} | undecided |" in text for claim in claims.answered_by(name))
-    widths = {line.count(" | ") for line in text.splitlines() if line.startswith("| ") and "undecided" not in line}
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    of_claims = rows[len(rows) - len(verdicts) :]
+    assert [line.split(" | ")[0] for line in of_claims] == [f"| {each}" for each in verdicts]
+    widths = {line.count(" | ") for line in rows if line not in of_claims}
     assert len(widths - {3}) == 1
 
 
@@ -181,7 +184,7 @@ def test_rates_that_were_tried_are_a_table_and_the_chosen_ones_a_column() -> Non
     table = Table("bo18_table3", "open", "an4", "phone_error_rate", "las reproduce", lines)
     headings, rows = tables.rates(table)
     assert headings == ["dev PER by learning rate", "0.001", "0.002", "0.004"]
-    assert rows[0] == ["no layer norm", "30.0 %", "20.0 %", "25.0 %"]
+    assert rows[0] == ["no layer norm", "30.0 % (0 of 1)", "20.5 % (2 of 2)", "25.0 % (0 of 1)"]
     read = recipe.read("bo18_table3")
     column = tables.headings(read, table).index("learning rate")
     assert [cells[column] for cells in tables.rows(read, table)] == ["0.002", "", "0.004 (edge)", ""]

@@ -11,6 +11,7 @@ from las.reproduction.statistics import (
     Summary,
     binomial_tails,
     brown_forsythe,
+    fisher,
     holm,
     rank_sum,
     ratio_interval,
@@ -140,3 +141,10 @@ def test_holm_multiplies_the_smallest_by_all_and_never_overtakes() -> None:
     found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
     assert found == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
     assert holm({"a": 0.7, "b": 0.8}) == {"a": 1.0, "b": 1.0} and holm({}) == {}
+
+
+def test_fisher_is_the_hypergeometric_distribution() -> None:
+    """`scipy.stats.fisher_exact([[8, 2], [1, 5]], alternative=...)`, scipy 1.17.1."""
+    less, greater = fisher((1, 6), (8, 10))
+    assert greater == pytest.approx(0.024475524475524476) and less == pytest.approx(0.9991258741258742)
+    assert fisher((0, 5), (0, 5)) == (1.0, 1.0)
