@@ -1,7 +1,7 @@
 """The papers' claims as sentences, each with the recipe that tests it, the rule that gives its verdict; their file.
 
 C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
-et al. 2018 (C23 to C25) and Ba et al. 2016 (C26).
+et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C31 are our own controls.
 
 A family of claims, whose verdicts share 5 % of false ones, is fixed here: one paper on one corpus, its secondary
 measures apart. All verdicts that pages print are those of `claims.json`.
@@ -36,7 +36,7 @@ from las.reproduction.verdicts import UNDECIDED, WITHDRAWN, Rule, Verdict, decid
 from las.runtime.errors import StorageError
 from las.storage import atomic, bounded
 
-PAPERS = {"Ben Othman 2018": 10, "Zeineldeen et al. 2020": 22, "their background": 26}
+PAPERS = {"Ben Othman 2018": 10, "Zeineldeen et al. 2020": 22, "their background": 26, "our controls": 31}
 """The number of the last claim of each paper."""
 AT_OWN_RATES = (
     "the published verdict compared rows at learning rates of their own, which this measure changes with; at equal "
@@ -231,6 +231,42 @@ CLAIMS = (
         "Ba et al.'s table of invariances.",
         "",
         elsewhere("a property, not a training: las analyze what=[invariance] prints the table, its tests hold it"),
+    ),
+    Claim(
+        "C27",
+        "Global breaks by the first value of its recurrent gain: with 0.1 it trains.",
+        "z20_controls",
+        breaks(
+            ["z20_nopre_global", "z20_nopre_global_cell"],
+            sound=["z20_nopre_global_gain01", "z20_nopre_global_cell_gain01"],
+        ),
+    ),
+    Claim(
+        "C28",
+        "The plain LSTM starts late by its initial scale: with W x of unit variance it converges faster.",
+        "z20_controls",
+        lower("z20_nopre_lstm_scaled", "z20_nopre_lstm", STEPS_TO_COMMON),
+    ),
+    Claim(
+        "C29",
+        "LN gains over a plain LSTM of that scale as well.",
+        "z20_controls",
+        lower("z20_nopre_joined", "z20_nopre_lstm_scaled"),
+    ),
+    Claim(
+        "C30",
+        "LN gains about 10 % relative under the paper's own dropout, one mask for a batch.",
+        "z20_controls",
+        gains("z20_nopre_lstm_batch_mask", "z20_nopre_joined_batch_mask", LARGE_GAIN),
+    ),
+    Claim(
+        "C31",
+        "Plain LSTMs of 7 and 8 layers break by their initial scale.",
+        "z20_controls",
+        breaks(
+            ["z20_nopre_lstm_7", "z20_nopre_lstm_8"],
+            sound=["z20_nopre_lstm_7_scaled", "z20_nopre_lstm_8_scaled"],
+        ),
     ),
 )
 
