@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from las.reproduction import results as reproduction_results
 from las.reproduction.jobs import Job
 from las.reproduction.recipe import SMOKE, Recipe
 from las.reproduction.results import Table
+from las.reproduction.sequential import LOOKS
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, StorageError, suggest
@@ -39,6 +41,8 @@ KINDS: dict[str, Any] = {
     "recipe": str,
     "tier": str,
     "seeds": int | None,
+    "until": str | None,
+    "hours": float | None,
     "rows": str | Sequence[str] | None,
     "dry_run": bool,
     "report": bool,
@@ -48,11 +52,13 @@ KINDS: dict[str, Any] = {
     "results_dir": str,
 }
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
+DECIDED = "decided"
+"""The value of `until`."""
 MONITORED = ("covariate_shift", "smoothness")
 """The analyses that `look_every` records during trainings."""
 COMMON_DISTANCES = tuple(f"grid.{key}={value}" for key, value in vars(COMMON_GRID).items())
 """Overrides that measure smoothness at the same distances in all rows."""
-OMITTED_KEYS = ("runs_dir", "results_dir", "data_dir", "jobs", "report")
+OMITTED_KEYS = ("runs_dir", "results_dir", "data_dir", "jobs", "report", "hours")
 """Keys without effect on the numbers of a report; its command leaves them out."""
 
 
@@ -62,6 +68,8 @@ class Request(NamedTuple):
     recipe: Recipe
     tier: str
     seeds: int | None
+    until: str | None
+    hours: float | None
     rows: tuple[str, ...]
     dry_run: bool
     report: bool
@@ -97,6 +105,20 @@ def reproduce(overrides: list[str]) -> None:
     requested = request(overrides)
     if not requested.dry_run:
         atomic.require_folder(requested.results)
+    plan = checked_plan(requested if requested.until is None else requested._replace(seeds=LOOKS[0]))
+    looks = list[int]()
+    if requested.dry_run:
+        return
+    if not requested.report and requested.until is None:
+        keep = functools.partial(store, requested, plan.jobs, command(overrides), looks)
+        train(plan.waiting, requested.jobs, requested.look_every, keep)
+    elif not requested.report:
+        plan = train_until_decided(requested, plan, looks, command(overrides))
+    report(requested, plan.jobs, command(overrides), looks)
+
+
+def checked_plan(requested: Request) -> Plan:
+    """Print the plan of a request. Raises StorageError where runs are damaged, and errors of the rows' parts."""
     plan = plan_of(requested)
     show(requested, plan)
     if plan.faults:
@@ -106,12 +128,45 @@ def reproduce(overrides: list[str]) -> None:
         )
     if not requested.report:
         require_built(requested.recipe, plan.waiting)
-    if requested.dry_run:
-        return
-    if not requested.report and plan.waiting:
-        keep = functools.partial(store, requested, plan.jobs, command(overrides))
-        train(plan.waiting, requested.jobs, requested.look_every, keep)
-    report(requested, plan.jobs, command(overrides))
+    return plan
+
+
+def train_until_decided(requested: Request, plan: Plan, looks: list[int], command: str) -> Plan:
+    """Train the rows of undecided claims with more and more seeds (`LOOKS`), which are added to `looks`.
+
+    Returns the last plan. `hours` is looked at before each seed.
+    """
+    started = time.monotonic()
+    for seeds in LOOKS:
+        for seed in sorted({job.seed for job in plan.waiting}):
+            if requested.hours is not None and time.monotonic() - started > 3600 * requested.hours:
+                progress.say(f"{requested.hours:g} hours are over: the same command goes on from here")
+                return plan
+            keep = functools.partial(store, requested, plan.jobs, command, looks)
+            train([job for job in plan.waiting if job.seed == seed], requested.jobs, requested.look_every, keep)
+        looks.append(seeds)
+        verdicts = of_table(requested, gathered(requested, plan.jobs, command, looks))
+        left = claims.undecided(verdicts, requested.recipe.name)
+        rows = [row for row in requested.rows if any(row in compared for compared in left.values())]
+        if not rows or seeds == LOOKS[-1]:
+            break
+        progress.say(f"after {seeds} seeds undecided: {', '.join(left)}; seeds are added to {', '.join(rows)}")
+        more = LOOKS[LOOKS.index(seeds) + 1]
+        plan = checked_plan(requested._replace(seeds=more, rows=tuple(rows)))
+    return plan
+
+
+def gathered(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int] = ()) -> Table:
+    """The table of the finished trainings, and of stored results where they are gone."""
+    known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
+    return reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known, looks)
+
+
+def of_table(requested: Request, table: Table) -> dict[str, Verdict]:
+    """The verdicts on all claims by a table and the stored ones of other recipes on its corpus."""
+    paths = result_folders.newest(requested.results, f"*-{table.tier}-{table.corpus}.json")
+    others = [reproduction_results.read(path) for path in paths if path.name != f"{table.stem}.json"]
+    return claims.judge([*others, table])
 
 
 def plan_of(requested: Request) -> Plan:
@@ -143,10 +198,9 @@ def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
     return [each.seed for line in lines for each in line.outcomes if each.digest]
 
 
-def store(requested: Request, jobs: Sequence[Job], command: str) -> None:
+def store(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int]) -> None:
     """Write the numbers and hypotheses of all trainings so far, so that none is trained again on another machine."""
-    known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
-    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
+    table = gathered(requested, jobs, command, looks)
     reproduction_results.write(table, requested.results / f"{table.stem}.json")
     hypotheses.update(requested.results, table.stem, jobs)
 
@@ -162,10 +216,19 @@ def request(overrides: Sequence[str]) -> Request:
             raise ConfigError(f"{key}={values[key]} must be at least 1")
     recipe = reproduction_recipe.read(values["recipe"])
     recipe.tier(values["tier"])
+    if values["until"] not in (None, DECIDED):
+        raise ConfigError(f"until={values['until']}: {DECIDED}, or leave it out")
+    if values["until"] and (values["seeds"] or values["tier"] == SMOKE):
+        looks = ", ".join(map(str, LOOKS))
+        raise ConfigError(f"until={DECIDED} trains {looks} seeds of a row: leave out seeds=... and tier=smoke")
+    if values["hours"] is not None and not values["until"]:
+        raise ConfigError(f"hours=... ends the seeds of until={DECIDED}: add it")
     return Request(
         recipe,
         values["tier"],
         values["seeds"],
+        values["until"],
+        values["hours"],
         rows_of(recipe, values["rows"]),
         values["dry_run"],
         values["report"],
@@ -332,10 +395,9 @@ def train_unseen(overrides: Sequence[str], look_every: int | None, surroundings:
         return train_one(overrides, look_every)
 
 
-def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
+def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int] = ()) -> None:
     """Write table, page and claims from the finished trainings, or from their stored results where they are gone."""
-    known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
-    table = reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known)
+    table = gathered(requested, jobs, command, looks)
     results, order = requested.results, [row.name for row in requested.recipe.rows]
     stored = result_folders.newest(results, f"{table.stem}.json")
     jobs = sorted(jobs, key=lambda job: order.index(job.row.name))
@@ -353,7 +415,8 @@ def report(requested: Request, jobs: Sequence[Job], command: str) -> None:
         )
     hypotheses.update(results, table.stem, jobs)
     path = claims.write_records(results, {"C26": of_invariances()})
-    of_corpus = claims.judge([table]) if table.tier == SMOKE else claims.recorded(path, table.tier, table.corpus)
+    is_smoke = table.tier == SMOKE
+    of_corpus = of_table(requested, table) if is_smoke else claims.recorded(path, table.tier, table.corpus)
     written = write_pages(results, table, of_corpus)
     verdicts = claims.of_recipe(of_corpus, requested.recipe.name)
     audio = "" if table.tier == "paper" else excerpts.sound(jobs)  # the paper's corpus may be licensed

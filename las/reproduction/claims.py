@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import result_folders, results
+from las.reproduction import result_folders, results, sequential
 from las.reproduction.convergence import STEPS_TO_COMMON
 from las.reproduction.recipe import SMOKE
 from las.reproduction.results import EACH_SEED, Table
@@ -286,7 +286,7 @@ def judge(tables: Sequence[Table]) -> dict[str, Verdict]:
     verdicts: dict[str, Verdict] = {}
     for family in dict.fromkeys(claim.family for claim in CLAIMS):
         own = [claim for claim in CLAIMS if claim.family == family]
-        verdicts |= decide({claim.id: claim.rule(table_of[claim.id]) for claim in own}, family)
+        verdicts |= decide({claim.id: sequential.evidence(claim.rule, table_of[claim.id]) for claim in own}, family)
     for claim in CLAIMS:
         verdict, table = verdicts[claim.id], table_of[claim.id]
         if table.tier == SMOKE:
@@ -294,6 +294,13 @@ def judge(tables: Sequence[Table]) -> dict[str, Verdict]:
         elif claim.withdrawn and table.lines and table.chosen_by != EACH_SEED:
             verdicts[claim.id] = Verdict(WITHDRAWN, f"{claim.withdrawn}; {verdict.text}", family=claim.family)
     return {claim.id: verdicts[claim.id] for claim in CLAIMS}
+
+
+def undecided(verdicts: Mapping[str, Verdict], recipe: str) -> dict[str, list[str]]:
+    """The rows of each claim that a recipe's table leaves undecided by a test, by the claim's id."""
+    own = of_recipe(verdicts, recipe)
+    left = [name for name, verdict in own.items() if verdict.verdict == UNDECIDED and verdict.p is not None]
+    return {claim.id: sequential.rows_of(claim.rule) for claim in CLAIMS if claim.id in left}
 
 
 Records = list[dict[str, Any]]

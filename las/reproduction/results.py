@@ -157,6 +157,8 @@ class Table:
     """The part of run folders that pages show; None in tables of earlier releases."""
     chosen_by: str = "seed 1, by dev error"
     """What chose the learning rates where there are several; the default is that of earlier releases."""
+    looks: tuple[int, ...] = ()
+    """Numbers of seeds at which claims were judged while seeds were added (`until=decided`); empty without that."""
 
     def line(self, name: str) -> Line:
         """A row by its name; without trainings where there is none."""
@@ -183,8 +185,10 @@ def _corpus(jobs: Sequence[Job]) -> str:
     return str(jobs[0].config["corpus"]["name"]) if jobs else "none"
 
 
-def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Sequence[Table] = ()) -> Table:
-    """The table of all jobs that are finished, here or in tables of former trainings, `known`."""
+def collect(
+    recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Sequence[Table] = (), looks: Sequence[int] = ()
+) -> Table:
+    """The table of all jobs that are finished, here or in tables of former trainings, `known`, with their looks."""
     metric = known[0].metric if known else "phone_error_rate"
     former = stored(known, jobs)
     by_row: dict[str, list[Outcome]] = {row.name: [] for row in recipe.rows}
@@ -198,9 +202,11 @@ def collect(recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known:
     for row in recipe.rows:
         taken, others = divided(by_row[row.name], {job.rate for job in jobs if job.row.name == row.name})
         lines.append(Line(row.name, row.label, tuple(taken), tuple(others)))
-    before = [table.excerpt for table in known if table.recipe == recipe.name and table.excerpt is not None]
-    excerpt = before[-1] if before else None
-    return with_times(Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines), excerpt, EACH_SEED))
+    own = [table for table in known if table.recipe == recipe.name]
+    excerpt = next((table.excerpt for table in reversed(own) if table.excerpt is not None), None)
+    all_looks = tuple(sorted({*looks, *(look for table in own for look in table.looks)}))
+    rows = Table(recipe.name, tier, _corpus(jobs), metric, command, tuple(lines), excerpt, EACH_SEED, all_looks)
+    return with_times(rows)
 
 
 def divided(trained: Sequence[Outcome], rates: Set[float | None]) -> tuple[list[Outcome], list[Outcome]]:
@@ -351,7 +357,8 @@ def read(path: Path) -> Table:
             outcomes, tried = (tuple(map(_read_outcome, line.get(key, ()))) for key in ("outcomes", "tried"))
             lines.append(Line(line["name"], line["label"], outcomes, tried))
         excerpt = None if values.get("excerpt") is None else Excerpt.from_dict(values["excerpt"])
-        return Table(**values | {"lines": tuple(lines), "excerpt": excerpt})
+        looks = tuple(values.get("looks", ()))
+        return Table(**values | {"lines": tuple(lines), "excerpt": excerpt, "looks": looks})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(
             f"{path}: no table of results, or damaged ({error!r}): restore it, or move it away"
