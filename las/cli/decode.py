@@ -1,88 +1,26 @@
 """The verb `decode`: hypotheses of a checkpoint for audio files, or for a split of its corpus with their score."""
 
-import functools
 import hashlib
-import itertools
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from las.config.build import Config, build, check_value
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader, augmentation_seed, drop_unknown_symbols
-from las.data.manifest import Utterance
-from las.data.sampler import DECODED, BatchSize, sequential
+from las.data.sampler import BatchSize
 from las.decoding import tuned_search
-from las.decoding.base import Recogniser
-from las.decoding.evaluation import Search
+from las.decoding.base import Search
+from las.decoding.evaluation import Condition, decode_split, write_lines, write_references
 from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
-from las.runtime.errors import ConfigError, first_of
+from las.runtime.errors import ConfigError
 from las.scoring import error_rates, tables
 from las.storage import atomic, checkpoint
 from las.training import data_preparation, plots
-
-
-class Condition(NamedTuple):
-    """Condition that a split is decoded in: its waveforms are distorted by the draws for a seed and their ids.
-
-    Babble is mixed from the training utterances.
-    """
-
-    augment: Augmentation
-    seed: int
-    train: list[Utterance]
-
-
-def decode_split(
-    recogniser: Recogniser,
-    corpus: Corpus,
-    split: str,
-    utterances: list[Utterance],
-    output: Path,
-    size: BatchSize = DECODED,
-    condition: Condition | None = None,
-) -> error_rates.Score:
-    """Decode a split in batches, write one line per utterance (`evaluation.entry`), and score it.
-
-    Processes take the batches in turn; all have the score, and the main one writes.
-    """
-    tokens = recogniser.tokens
-    augment, key_of, babble = None, None, None
-    if condition is not None:
-        augment, key_of = condition.augment, functools.partial(augmentation_seed, condition.seed, 0)
-        babble = Loader(condition.train, tokens, corpus.sample_rate)
-    texts_known = drop_unknown_symbols(utterances, tokens)
-    loader = Loader(texts_known, tokens, corpus.sample_rate, augment=augment, babble=babble)
-    batches = loader.batches(distributed.share(sequential(utterances, size)), 0, key_of)
-    own = [*recogniser.recognise(batches)]
-    entries = sorted(itertools.chain.from_iterable(distributed.gather(own)), key=lambda entry: entry["id"])
-    _say_dead_ends([entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"])
-    _write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
-    return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
-
-
-def _say_dead_ends(names: list[str]) -> None:
-    """Name the utterances in which no path reached the end: words that they lack count as deletions."""
-    if names:
-        progress.say(
-            f"{len(names)} of the utterances came to a dead end, where no path reaches the end of a sentence within "
-            f"the beam; words that they lack count as deletions: {first_of(names, 20)}"
-        )
-
-
-def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:
-    """Write id, speaker and transcript of a split's utterances beside its hypotheses, for `las runs compare=`."""
-    by_id = sorted(utterances, key=lambda utterance: utterance.id)
-    entries = ({"id": each.id, "speaker": each.speaker, "text": each.text} for each in by_id)
-    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
-    _write_lines(folder / f"references.{split}.jsonl", lines)
 
 
 def decode(overrides: list[str]) -> None:
@@ -145,7 +83,7 @@ def _decode_files(transcriber: Transcriber, config: Config, output: Path) -> Non
             _attention_pictures(transcription, Path(config["pictures"]))
     shares = [iter(lines) for lines in distributed.gather(own)]
     lines = [next(shares[number % len(shares)]) for number in range(len(names))]
-    _write_lines(output, lines)
+    write_lines(output, lines)
     with distributed.only_main_prints():
         progress.say(f"{len(lines)} utterance{'s' if len(lines) != 1 else ''} written to {output}")
 
@@ -195,8 +133,3 @@ def _decode_own_split(
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{where}: {error_rates.line(score, corpus.metric)}")
     progress.say(f"{len(utterances)} utterances written to {output}")
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    if distributed.is_main():
-        atomic.write(path, (line + "\n" for line in lines))

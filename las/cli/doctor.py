@@ -19,7 +19,7 @@ from rich.table import Table
 from las.config import targets
 from las.config.build import Config, build, check_value, compose
 from las.nn.kernels.cpp import build as cpp_build
-from las.runtime import machine, progress, torchaudio_compat
+from las.runtime import machine, progress
 from las.runtime.errors import LasError
 from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 
@@ -73,8 +73,10 @@ def torch() -> Check:
 def torchaudio() -> Check:
     """Check that the Python part of torchaudio, which is all that las uses, can be imported."""
     try:
-        module = torchaudio_compat.torchaudio()
-    except ImportError as error:
+        from las.runtime import devices  # imports torch
+
+        module = devices.torchaudio()
+    except (ImportError, OSError) as error:
         return Check("torchaudio", PROBLEM, str(error), "pip install torchaudio")
     has_extension = hasattr(sys.modules["torchaudio._extension"], "__file__")
     return Check(

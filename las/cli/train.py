@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from las.cli.decode import decode_split, write_references
 from las.config.build import Config, compose
 from las.data.corpora.base import Corpus
+from las.decoding.evaluation import decode_split, write_references
 from las.decoding.transcriber import load
 from las.runtime import distributed, progress
 from las.scoring import error_rates

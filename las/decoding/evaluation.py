@@ -1,19 +1,31 @@
-"""Evaluation of a model on a split: teacher-forced loss, and the hypotheses of a search."""
+"""Evaluation of a model on a split: teacher-forced loss, the hypotheses of a search, and their files and score."""
 
+import functools
+import itertools
+import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from las.data.loader import Batch
+from las.data.augmentation.augmentation import Augmentation
+from las.data.corpora.base import Corpus
+from las.data.loader import Batch, Loader, augmentation_seed, drop_unknown_symbols
+from las.data.manifest import Utterance
+from las.data.sampler import DECODED, BatchSize, sequential
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import Hypothesis, Search
+from las.decoding.base import Hypothesis, Recogniser, Search
 from las.decoding.search import require_finite_scores
 from las.nn.attention import diagnostics
 from las.nn.attention.diagnostics import Alignment
 from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
 from las.nn.model import SpeechModel
+from las.runtime import distributed, progress
+from las.runtime.errors import first_of
+from las.scoring import error_rates
+from las.storage import atomic
 
 
 class Decoded(NamedTuple):
@@ -114,3 +126,65 @@ def _listed(hypothesis: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
 def texts(decoded: Iterable[Decoded], tokens: Tokenizer) -> dict[str, str]:
     """The text of the best hypothesis of each utterance, by id."""
     return {each.id: tokens.decode(each.hypotheses[0].tokens) for each in decoded}
+
+
+class Condition(NamedTuple):
+    """Condition that a split is decoded in: its waveforms are distorted by the draws for a seed and their ids.
+
+    Babble is mixed from the training utterances.
+    """
+
+    augment: Augmentation
+    seed: int
+    train: list[Utterance]
+
+
+def decode_split(
+    recogniser: Recogniser,
+    corpus: Corpus,
+    split: str,
+    utterances: list[Utterance],
+    output: Path,
+    size: BatchSize = DECODED,
+    condition: Condition | None = None,
+) -> error_rates.Score:
+    """Decode a split in batches, write one line per utterance (`entry`), and score it.
+
+    Processes take the batches in turn; all have the score, and the main one writes.
+    """
+    tokens = recogniser.tokens
+    augment, key_of, babble = None, None, None
+    if condition is not None:
+        augment, key_of = condition.augment, functools.partial(augmentation_seed, condition.seed, 0)
+        babble = Loader(condition.train, tokens, corpus.sample_rate)
+    texts_known = drop_unknown_symbols(utterances, tokens)
+    loader = Loader(texts_known, tokens, corpus.sample_rate, augment=augment, babble=babble)
+    batches = loader.batches(distributed.share(sequential(utterances, size)), 0, key_of)
+    own = [*recogniser.recognise(batches)]
+    entries = sorted(itertools.chain.from_iterable(distributed.gather(own)), key=lambda entry: entry["id"])
+    _say_dead_ends([entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"])
+    write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
+    return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
+
+
+def _say_dead_ends(names: list[str]) -> None:
+    """Name the utterances in which no path reached the end: words that they lack count as deletions."""
+    if names:
+        progress.say(
+            f"{len(names)} of the utterances came to a dead end, where no path reaches the end of a sentence within "
+            f"the beam; words that they lack count as deletions: {first_of(names, 20)}"
+        )
+
+
+def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:
+    """Write id, speaker and transcript of a split's utterances beside its hypotheses, for `las runs compare=`."""
+    by_id = sorted(utterances, key=lambda utterance: utterance.id)
+    entries = ({"id": each.id, "speaker": each.speaker, "text": each.text} for each in by_id)
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    write_lines(folder / f"references.{split}.jsonl", lines)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a file of lines; of several processes only the main one writes."""
+    if distributed.is_main():
+        atomic.write(path, (line + "\n" for line in lines))

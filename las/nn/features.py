@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.masking import Lengths, mask_of, masked_mean
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, require_known
 
 NORMALISATIONS = ("global", "utterance", "smoothed", "none")
@@ -190,7 +190,7 @@ class LogMel(Features):
             raise ArgumentError(f"log_floor={log_floor} must be above 0, for example 1.0e-10")
         if not low_hz < (high := sample_rate / 2 if high_hz is None else high_hz) <= sample_rate / 2:
             raise ArgumentError(f"high_hz={high:g} must be above low_hz={low_hz:g} and at most {sample_rate / 2:g}")
-        transforms = torchaudio_compat.torchaudio().transforms
+        transforms = devices.torchaudio().transforms
         self.num_mels = num_mels
         self.energy = energy
         self.log_floor = log_floor
@@ -250,7 +250,7 @@ class MFCC(Features):
         self.num_coefficients = num_coefficients
         self.orders = 1 + deltas
         self.log_mel = LogMel(sample_rate, num_mels=num_mels, log_floor=log_floor, **options)
-        dct = torchaudio_compat.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
+        dct = devices.torchaudio().functional.create_dct(num_coefficients, num_mels, "ortho")
         self.register_buffer("dct", dct, persistent=False)
         self.register_statistics()
 

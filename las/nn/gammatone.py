@@ -21,7 +21,7 @@ from las.nn.features import Features
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.recurrence import Doubles, Structure, call, dense
 from las.nn.masking import mask_of
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ArgumentError
 
 ORDER = 4
@@ -86,7 +86,7 @@ class Gammatone(Features):
         # As times, not as frequencies, whose rounding would let outputs depend on what follows them.
         self.register_buffer("impulses", impulses[:, : self.past].float(), persistent=False)
         self.register_buffer("window", torch.hann_window(self.frame_length, periodic=False), persistent=False)
-        dct = torchaudio_compat.torchaudio().functional.create_dct(num_filters, num_filters, "ortho")
+        dct = devices.torchaudio().functional.create_dct(num_filters, num_filters, "ortho")
         self.register_buffer("dct", dct, persistent=False)
         self.register_statistics()
 

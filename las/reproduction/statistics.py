@@ -1,7 +1,7 @@
 """Statistics of a few repeated trainings: mean, spread, confidence intervals, and tests of two sets against each other.
 
 Intervals are 95 %. A test gives both of its one-tailed p values, so that a rule can ask for either direction. They are
-about trainings with other seeds, not about other test utterances, which `las.scoring.bootstrap` is for.
+about trainings with other seeds, not about other test utterances, which `las.scoring.error_rates` is for.
 """
 
 import functools

@@ -1,11 +1,16 @@
-"""Device, threads, random seeds and garbage collector of a process."""
+"""Device, threads, random seeds and garbage collector of a process, and torchaudio beside any build of torch."""
 
 import contextlib
+import functools
 import gc
 import hashlib
+import importlib
 import os
 import random
+import sys
+import types
 from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import torch
 
@@ -131,3 +136,29 @@ def garbage_frozen() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+@functools.cache
+def torchaudio() -> types.ModuleType:
+    """Import torchaudio, with or without its compiled extension: the only import of it in the package.
+
+    Its wheel links the extension against CUDA, so that a plain import raises OSError beside a CPU-only torch. Its
+    Python part (transforms, functional) needs none: a stand-in module for the extension makes it importable. Raises
+    ImportError when torchaudio is not installed.
+    """
+    try:
+        return importlib.import_module("torchaudio")
+    except OSError:
+        for name in [name for name in sys.modules if name == "torchaudio" or name.startswith("torchaudio.")]:
+            del sys.modules[name]
+    extension: Any = types.ModuleType("torchaudio._extension")
+    extension._IS_TORCHAUDIO_EXT_AVAILABLE = False
+    extension._IS_ALIGN_AVAILABLE = False
+    extension.fail_if_no_align = lambda function: _unavailable
+    extension.lazy_import_sox_ext = _unavailable
+    sys.modules["torchaudio._extension"] = extension
+    return importlib.import_module("torchaudio")
+
+
+def _unavailable(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("torchaudio's compiled extension is not available beside this torch")

@@ -28,7 +28,7 @@ class Convention:
 
 def timit_phones(text: str) -> list[str]:
     """Phones of any of TIMIT's three sets folded to 39; `q`, the glottal stop, is deleted, silences are phones."""
-    return [phone for symbol in text.split() if (phone := phones.fold(symbol, 39)) is not None]
+    return phones.fold_text(text, 39)
 
 
 def timit_phones_and_q(text: str) -> list[str]:

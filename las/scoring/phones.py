@@ -59,3 +59,8 @@ def fold(symbol: str, size: int) -> str | None:
     if symbol not in folding:
         raise DataError(f"{symbol!r} is not a TIMIT phone.{suggest(symbol, folding)}")
     return folding[symbol]
+
+
+def fold_text(text: str, size: int) -> list[str]:
+    """The phones of the set of `size` of a text in labels, without those that are deleted. Raises as `fold`."""
+    return [phone for symbol in text.split() if (phone := fold(symbol, size)) is not None]

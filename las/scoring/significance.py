@@ -14,8 +14,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from las.runtime.errors import ArgumentError, DataError
-from las.scoring import bootstrap
-from las.scoring.error_rates import Alignment, ErrorRate, Score, count
+from las.scoring.error_rates import Alignment, ErrorRate, Score, count, resample
 
 BOUNDARY = 2  # words that both systems have right, one after the other, end a segment
 EQUAL_PERCENT = 0.005  # speakers whose error rates in % differ by no more than this count as equal
@@ -203,11 +202,10 @@ def mcnemar(first: Sequence[Alignment], second: Sequence[Alignment]) -> Signific
 
 def resampled(first: Score, second: Score, seed: int = 0) -> float:
     """Share of resampled tests in which the second system has the lower error rate."""
-    columns = []
-    for score in (first, second):
-        rates = [count([score.utterances[name]]) for name in first.utterances]
-        columns.append([[rate.errors for rate in rates], [rate.words for rate in rates]])
-    return bootstrap.share_won(columns[0], columns[1], seed)
+    rates = [[count([score.utterances[name]]) for name in first.utterances] for score in (first, second)]
+    counts = [[getattr(rate, name) for rate in of_one] for of_one in rates for name in ("errors", "words")]
+    errors, words, other_errors, other_words = resample(counts, seed)
+    return float((other_errors * words < errors * other_words).mean())
 
 
 def _differences(first: Mapping[str, float], second: Mapping[str, float]) -> list[float]:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from las.config.build import Config
 from las.data.loader import Batch
+from las.runtime.devices import torchaudio
 from las.runtime.errors import ConfigError
-from las.runtime.torchaudio_compat import torchaudio
 
 BLANK, BOS, EOS = 0, 1, 2
 NUM_SPECIAL = 2

@@ -17,7 +17,7 @@ from console import Answer
 
 from las.cli import doctor
 from las.nn.kernels.cpp import build as cpp_build
-from las.runtime import machine, torchaudio_compat
+from las.runtime import devices, machine
 from las.runtime.machine import NOTE, OK, PROBLEM, Check
 
 NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "GPU", "kernels", "extras"]
@@ -76,7 +76,7 @@ def test_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError("libx.so is missing")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    monkeypatch.setattr(torchaudio_compat, "torchaudio", missing)
+    monkeypatch.setattr(devices, "torchaudio", missing)
     for check in (doctor.torch, doctor.torchaudio, doctor.audio_files):
         assert check()[1:3] == (PROBLEM, "libx.so is missing")
     assert doctor.gpu().verdict == doctor.kernels().verdict == NOTE

@@ -10,9 +10,9 @@ from console import Answer
 from rich.console import Console
 from tiny import overrides
 
-from las.cli import decode, tune
+from las.cli import tune
 from las.config.build import build, compose, config_directory
-from las.decoding import tuned_search
+from las.decoding import evaluation, tuned_search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.runtime import progress
@@ -51,7 +51,7 @@ def test_combinations_are_those_of_decoding_and_the_best_is_an_option(trained: P
         given = ["search=beam_lm", f"search.lm.path={lm}", "search.size=3", *mounted, *options]
         search = build(compose("decode", ["checkpoint=x", *given])["search"] | {"length_normalisation": length})
         one = load(trained / "run", search)
-        expected = decode.decode_split(one, corpus, "dev", utterances, tmp_path / "h.jsonl")
+        expected = evaluation.decode_split(one, corpus, "dev", utterances, tmp_path / "h.jsonl")
         assert score.total == expected.total
     written = build(yaml(option))
     assert isinstance(written, BeamSearch) and written.size == 3

@@ -12,7 +12,7 @@ from las.config.build import build, compose
 from las.data import loader as data_loader
 from las.data.augmentation import augmentation
 from las.data.augmentation.augmentation import Augmentation
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ConfigError
 
 MASKS = {"time_masks": 2, "max_time_frames": 10, "frequency_masks": 2, "max_frequencies": 5}
@@ -117,7 +117,7 @@ def test_speeds_and_warps_leave_the_masks_as_they_were() -> None:
 def test_a_speed_at_an_odd_rate_is_a_ratio_of_small_numbers() -> None:
     """0.85 of 22,050 Hz is no whole number of hertz: resampling 9,371 : 11,025 would take minutes."""
     waveform = torch.randn(2205)
-    resample = torchaudio_compat.torchaudio().functional.resample
+    resample = devices.torchaudio().functional.resample
     odd = Augmentation(speeds=[0.85]).waveform(waveform, 22050, 7)
     assert torch.equal(odd, resample(waveform, 17, 20)) and len(odd) == -(-2205 * 20 // 17)
     for speed in (0.85, 0.9, 0.95, 1.05, 1.1, 1.15):

@@ -1,7 +1,10 @@
-"""Devices by name, numbers of threads, random numbers by key, and the garbage collector."""
+"""Devices by name, numbers of threads, random numbers by key, the garbage collector, and torchaudio."""
 
 import gc
+import importlib
 import random
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,3 +93,29 @@ def test_the_collector_leaves_out_what_there_is_and_no_more() -> None:
         assert not any(each is before for each in gc.get_objects())
         raise KeyError
     assert gc.get_freeze_count() == 0 and any(each is before for each in gc.get_objects())
+
+
+def test_an_extension_that_does_not_load_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As beside a CPU-only torch: the first import raises OSError, the second finds the stand-in."""
+    before = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "torchaudio"}
+    calls = []
+
+    def import_module(name: str) -> types.ModuleType:
+        calls.append((name, "torchaudio._extension" in sys.modules))
+        if len(calls) == 1:
+            raise OSError("libcudart.so.13: cannot open shared object file")
+        return types.ModuleType(name)
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    try:
+        devices.torchaudio.__wrapped__()
+        extension = sys.modules["torchaudio._extension"]
+        assert extension._IS_TORCHAUDIO_EXT_AVAILABLE is False
+        for use in (extension.fail_if_no_align(len), extension.lazy_import_sox_ext):
+            with pytest.raises(RuntimeError, match="extension"):
+                use()
+    finally:
+        sys.modules.pop("torchaudio._extension", None)
+        sys.modules.update(before)
+    assert [name for name, _ in calls] == ["torchaudio", "torchaudio"]
+    assert calls[1][1]

@@ -1,14 +1,15 @@
-"""Error rates against hand counts, sums of their parts, and a bootstrap of our own."""
+"""Error rates against hand counts, sums of their parts, and the bootstraps of kaldialign and of our own."""
 
 import json
 import random
 
+import kaldialign
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from las.runtime.errors import ArgumentError, ConfigError, DataError
-from las.scoring import error_rates
+from las.scoring import error_rates, significance
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.error_rates import ErrorRate, Score, error_rate
 from las.scoring.word_network import Marked
@@ -209,3 +210,34 @@ def test_rates_are_fractions_in_data_and_percent_in_print_and_words_come_with_ch
     assert "CER 50.0 % [50.0, 50.0]" in error_rates.line(EXAMPLE, "wer")
     found = json.loads(json.dumps(error_rates.as_dict(EXAMPLE, "wer")))
     assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": [0.5, 0.5], "characters": 2, **COUNTS}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_intervals_and_shares_are_those_of_kaldialign(seed: int) -> None:
+    generator = random.Random(seed)
+    references = [generator.choices("abcdefgh", k=generator.randint(1, 15)) for _ in range(80)]
+    systems = [
+        [[generator.choice("xyz") if generator.random() < 0.2 else token for token in tokens] for tokens in references]
+        for _ in range(2)
+    ]
+    expected = kaldialign.bootstrap_wer_ci(references, *systems)
+    scores = [
+        error_rate(*({str(i): each for i, each in enumerate(side)} for side in (references, each))) for each in systems
+    ]
+    for name, score in zip(("system1", "system2"), scores, strict=True):
+        limits = (expected[name]["ci95min"], expected[name]["ci95max"])
+        assert score.interval == pytest.approx(limits, abs=0.002)
+    assert significance.resampled(*scores) == pytest.approx(expected["p_s2_improv_over_s1"], abs=0.03)
+
+
+def test_the_seed_decides_also_where_large_tests_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {str(errors): ErrorRate(errors, 0, 0, words, 1) for errors, words in enumerate([4, 5, 6, 5, 4, 5])}
+    whole = error_rates.interval(rates, {}, 1)
+    assert whole != error_rates.interval(rates, {}, 2)
+    monkeypatch.setattr(error_rates, "DRAWN", 6 * 7)
+    assert error_rates.interval(rates, {}, 1) == whole
+
+
+@pytest.mark.parametrize("words", [[0], [0, 0, 1]])
+def test_there_is_no_interval_where_a_resampled_test_may_have_no_words(words: list[int]) -> None:
+    assert error_rates.interval({str(i): ErrorRate(0, 0, 1, each, 1) for i, each in enumerate(words)}, {}) is None

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from las.data.audio import files
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ArgumentError
 from las.storage import folders
 
@@ -57,5 +57,5 @@ class AudioFolder:
         own_rate = files.info(path).sample_rate
         samples = torch.from_numpy(files.load(path, 0, start_s, duration_s))
         if own_rate != sample_rate:
-            samples = torchaudio_compat.torchaudio().functional.resample(samples, own_rate, sample_rate)
+            samples = devices.torchaudio().functional.resample(samples, own_rate, sample_rate)
         return samples.double().numpy()

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
 from las.data.audio import files
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError, DataError
 
 MIX: Final = "mix"
@@ -118,7 +118,7 @@ def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterato
 
 
 def _resample(samples: Float[Tensor, " samples"], down: int, up: int) -> Float[Tensor, " resampled"]:
-    resample = torchaudio_compat.torchaudio().functional.resample
+    resample = devices.torchaudio().functional.resample
     output: Tensor = resample(samples, down, up, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF)
     return output
 

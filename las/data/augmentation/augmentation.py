@@ -20,7 +20,7 @@ from torch import Tensor
 
 from las.config.build import require
 from las.data.augmentation.distortion import Distortion, Talkers
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError
 
 _SLOWEST, _FASTEST = 0.5, 2.0
@@ -276,4 +276,4 @@ def _at_speed(waveform: Float32[Tensor, "samples"], speed: float, sample_rate: i
     ratio = Fraction(round(speed * sample_rate), sample_rate)
     if ratio.denominator > _LARGEST_RATIO:  # 0.85 of 22,050 Hz is 9,371 : 11,025, and nearly 17 : 20
         ratio = Fraction(speed).limit_denominator(_LARGEST_RATIO)
-    return torchaudio_compat.torchaudio().functional.resample(waveform, ratio.numerator, ratio.denominator)
+    return devices.torchaudio().functional.resample(waveform, ratio.numerator, ratio.denominator)

@@ -16,7 +16,7 @@ from las.data.corpora.base import Corpus, audio_duration, stamp
 from las.data.manifest import Interval, Utterance
 from las.data.tokenizers import Tokenizer
 from las.runtime.errors import DataError, first_of, suggest
-from las.scoring import conventions, phones
+from las.scoring import phones
 from las.storage import text_files
 
 # Rate in Hz of the sample numbers in .PHN files, whatever the rate of the audio is.
@@ -84,7 +84,7 @@ class TIMIT(Corpus):
 
     def normalise(self, text: str) -> list[str]:
         """Convert phones by the convention `timit_kaldi`: 39 phones, no `q`. Raises DataError for an unknown phone."""
-        return conventions.timit_phones(text)
+        return phones.fold_text(text, 39)
 
     def notes(self) -> list[str]:
         """Counts of a partial copy, and which of its splits are scored on the training utterances."""

@@ -13,7 +13,7 @@ from refusals import refused
 from tiny import sound
 
 from las.data.audio import files, streaming
-from las.runtime import torchaudio_compat
+from las.runtime import devices
 from las.runtime.errors import ConfigError
 
 
@@ -30,7 +30,7 @@ def test_resampled_blocks_are_the_blocks_of_what_is_resampled(rates: tuple[int, 
     blocks = [torch.randn(length, generator=torch.Generator().manual_seed(length)) for length in lengths]
     found = torch.cat([torch.zeros(0), *streaming.resampled(blocks, *rates)])
     joined = torch.cat(blocks)
-    expected = torchaudio_compat.torchaudio().functional.resample(joined, *rates) if len(joined) else joined
+    expected = devices.torchaudio().functional.resample(joined, *rates) if len(joined) else joined
     assert found.shape == expected.shape
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
 
