@@ -19,7 +19,7 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,7 @@ from las.decoding.scorers import combined
 from las.decoding.scorers.base import Constraint, Scorer, SearchStep, possible, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.acoustic_model import FrameScores
-from las.nn.kernels.graphs import replayed
+from las.nn.kernels import choice
 from las.nn.kernels.graphs.replayed import Replayed
 from las.runtime.errors import ArgumentError, NumericalError, first_of
 
@@ -101,7 +101,8 @@ class GreedySearch:
             return SearchState(state.step + 1, beams, decoder_state, ()), added
 
         state = SearchState.first(decoder, num_states, ())
-        step = Replayed("greedy search", extend, replayed.capture_on(num_states.device))
+        capture = choice.capture_on(num_states.device)
+        step = Replayed("greedy search", extend, capture) if capture else extend
         for index in range(max(limits) + 1):
             state, added = step(state)
             backtrace.add(added)
@@ -257,15 +258,15 @@ class _Utterances(NamedTuple):
         added = BeamStep(beams.tokens, parents, scores.of(parents, beams.tokens))
         return SearchState(state.step + 1, beams, *reorder((decoder_state, scorer_state), parents)), added
 
-    def following(self) -> Replayed[SearchState, BeamStep]:
+    def following(self) -> Callable[[SearchState], tuple[SearchState, BeamStep]]:
         """`extend` from the second symbol on: the scorers are told of the symbol before."""
 
         def follow(state: SearchState) -> tuple[SearchState, BeamStep]:
             scorer_state = self.scorer.advance(state.scorer, state.beams.tokens)
             return self.extend(state._replace(scorer=scorer_state))
 
-        capture = None if self.scorer.on_host else replayed.capture_on(self.max_tokens.device)
-        return Replayed("beam search", follow, capture)
+        capture = None if self.scorer.on_host else choice.capture_on(self.max_tokens.device)
+        return Replayed("beam search", follow, capture) if capture else follow
 
     def are_final(self, state: SearchState, nbest: int) -> Bool[Tensor, " batch"]:
         upper_bound = self.scorer.score_upper_bound(state.scorer, self.max_tokens + 1 - state.beams.lengths)

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.kernels import choice, operator, second_derivative
-from las.nn.kernels.base import PLAIN, States, Unrolled, values_are_unknown
+from las.nn.kernels import choice, operator
+from las.nn.kernels.base import PLAIN, States, Unrolled, twice_differentiable, values_are_unknown
 from las.nn.masking import reverse
 
 CellFactory = Callable[[int, int], LSTMCell]
@@ -170,7 +170,7 @@ def _computed(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor, sta
     found = kernel.layer(cells, frames, num_frames, states)
     if kernel is PLAIN or not (found[0].requires_grad and torch.is_grad_enabled()):
         return found
-    return second_derivative.attach(cells, frames, num_frames, states, found)
+    return twice_differentiable(cells, frames, num_frames, states, found)
 
 
 operator.define(_computed)

@@ -30,7 +30,6 @@ from las.nn.kernels.base import FORMS
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
 from las.nn.kernels.cpp.speller import StepFn
-from las.nn.kernels.graphs import replayed
 from las.nn.kernels.graphs.recurrence import Recurrence
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
@@ -249,7 +248,7 @@ class Speller(ScheduledModule):
         embedding = self.embed(torch.arange(self.vocab_size, device=memory.values.device))
         return cpu.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
 
-    def _loop(self, like: Tensor, part: Compiled) -> tuple[str, str]:
+    def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
         """The name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
         if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
@@ -258,9 +257,10 @@ class Speller(ScheduledModule):
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
-        if replayed.capture_on(like.device) is not None:
+        if choice.capture_on(like.device) is not None:
             return "replayed", ""
-        reason = part.refusal(like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32)))
+        computed = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
+        reason = parts[type(self.attention)].refusal(computed)
         return ("plain", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
@@ -312,7 +312,7 @@ class Speller(ScheduledModule):
         recurrence = Recurrence(
             _Step(self, memory.mask), [embedded, *dropped], self.start(memory), [memory.keys, memory.values]
         )
-        readouts, weights = recurrence.outputs(replayed.capture_on(memory.values.device))
+        readouts, weights = recurrence.outputs(choice.capture_on(memory.values.device))
         return readouts, weights
 
     def _masks(self, batch: int, steps: int) -> Masks:
@@ -353,33 +353,31 @@ class _Step(nn.Module):
         return (readout[:, 0], after.weights[:, 0]), after
 
 
-def _passes() -> Differences:
-    """Small passes with every attention, compiled and step by step, and their gradients."""
-    for kind in cpu.FORMS:
-        speller, encoded = _small(kind)
-        previous, masks, results = torch.arange(36).view(9, 4) % 6, speller._masks(9, 4), []
-        parts = speller.cells, speller.attention, speller.embedding
-        read = [encoded, *(parameter for part in parts for parameter in part.parameters())]
-        for forward in (speller._compiled_forward, speller._reference_forward):
-            found = forward(speller.attention.prepare(encoded, _NUM_STATES), previous, masks)
-            total = torch.stack([part.square().sum() for part in found]).sum()
-            results.append([*found, *torch.autograd.grad(total, read)])
-        yield from ((kind.__name__, ours, right) for ours, right in zip(*results, strict=True))
+def _passes(kind: type[Attention]) -> Differences:
+    """A small pass, compiled and step by step, and its gradients."""
+    speller, encoded = _small(kind)
+    previous, masks, results = torch.arange(36).view(9, 4) % 6, speller._masks(9, 4), []
+    parts = speller.cells, speller.attention, speller.embedding
+    read = [encoded, *(parameter for part in parts for parameter in part.parameters())]
+    for forward in (speller._compiled_forward, speller._reference_forward):
+        found = forward(speller.attention.prepare(encoded, _NUM_STATES), previous, masks)
+        total = torch.stack([part.square().sum() for part in found]).sum()
+        results.append([*found, *torch.autograd.grad(total, read)])
+    return [(kind.__name__, ours, right) for ours, right in zip(*results, strict=True)]
 
 
 @torch.no_grad()
-def _search_steps() -> Differences:
-    """Two steps of a search with every attention, compiled and in torch's operations."""
-    for kind in cpu.FORMS:
-        speller, encoded = _small(kind)
-        memory, results = speller.eval().attention.prepare(encoded, _NUM_STATES), []
-        for step_fn in (speller._compiled_step(memory), None):
-            state, found = speller.start(memory), []
-            for token in (0, 4):
-                log_probs, state = speller.step(torch.full((9, 1), token), memory, state, step_fn)
-                found += [log_probs, *state.layers[-1], *state[1:]]
-            results.append(found)
-        yield from ((kind.__name__, ours, right) for ours, right in zip(*results, strict=True))
+def _search_steps(kind: type[Attention]) -> Differences:
+    """Two steps of a search, compiled and in torch's operations."""
+    speller, encoded = _small(kind)
+    memory, results = speller.eval().attention.prepare(encoded, _NUM_STATES), []
+    for step_fn in (speller._compiled_step(memory), None):
+        state, found = speller.start(memory), []
+        for token in (0, 4):
+            log_probs, state = speller.step(torch.full((9, 1), token), memory, state, step_fn)
+            found += [log_probs, *state.layers[-1], *state[1:]]
+        results.append(found)
+    return [(kind.__name__, ours, right) for ours, right in zip(*results, strict=True)]
 
 
 _NUM_STATES = torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2])
@@ -393,5 +391,10 @@ def _small(kind: type[Attention]) -> tuple[Speller, Tensor]:
     return speller, torch.linspace(-9, 9, 9 * 7 * 5, dtype=torch.float32).sin().view(9, 7, 5).requires_grad_()
 
 
-PASSES = Compiled("passes of the speller", _passes, 1e-3)
-STEPS = Compiled("its steps in a search", _search_steps, 1e-3)
+Parts = dict[type[Attention], Compiled]
+PASSES: Parts = {
+    kind: Compiled(f"passes with {kind.__name__}", functools.partial(_passes, kind), 1e-3) for kind in cpu.FORMS
+}
+STEPS: Parts = {
+    kind: Compiled(f"search with {kind.__name__}", functools.partial(_search_steps, kind), 1e-3) for kind in cpu.FORMS
+}

@@ -14,6 +14,7 @@ from gpu_stand_in import WAITING, Operations
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
+from las.nn.kernels import choice
 from las.nn.kernels.graphs import replayed
 
 Call = tuple[Any, tuple[Any, ...], Mapping[str, Any], list[Tensor]]
@@ -106,7 +107,7 @@ def graphs() -> Iterator[Graphs]:
     """Let what a GPU would capture be captured here, with its trial."""
     made = Graphs()
     with (
-        mock.patch.object(replayed, "capture_on", lambda device: made.capture),
+        mock.patch.object(choice, "capture_on", lambda device: made.capture),
         mock.patch.object(replayed, "_tried", {}),
         made.launches,
     ):

@@ -18,6 +18,7 @@ from las.nn.cells.base import LSTMCell
 from las.nn.kernels.base import FORMS, PLAIN, Kernel
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
+from las.nn.kernels.graphs.replayed import Capture, captured
 from las.nn.kernels.triton.layer import TritonKernel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, suggest
@@ -96,6 +97,11 @@ def _elsewhere(device: str, like: Tensor) -> str:
     if device == "cuda":
         return "" if like.device.type == "cuda" and torch.version.cuda else "needs an NVIDIA GPU"
     return "" if like.device.type == device else f"it computes on a CPU, not on {like.device.type}"
+
+
+def capture_on(device: torch.device) -> Capture | None:
+    """The way to capture functions that are called again and again; None on a device without CUDA graphs."""
+    return captured if device.type == "cuda" and torch.cuda.is_available() else None
 
 
 def explain(cell: LSTMCell, like: Tensor) -> str:

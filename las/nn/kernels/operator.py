@@ -17,8 +17,7 @@ from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels.base import FORMS, Lengths, States, Unrolled
-from las.nn.kernels.second_derivative import Compute, with_parameters
+from las.nn.kernels.base import FORMS, Compute, Lengths, States, Unrolled, with_parameters
 from las.runtime.errors import ArgumentError
 
 LIBRARY = torch.library.Library("las", "DEF")

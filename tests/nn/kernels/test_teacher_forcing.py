@@ -180,11 +180,12 @@ def test_a_compiled_pass_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
         results = CppDecoderLoop.results
         patch.setattr(CppDecoderLoop, "results", lambda loop: tuple(1.01 * part for part in results(loop)))
         line = speller.explain(material())
-    assert line.startswith("speller: plain (cpu: fails its self-test: DotAttention differs by 0.01 of")
+    assert line.startswith("speller: plain (cpu: fails its self-test: LocationAttention differs by 0.01 of")
     with torch.no_grad():
         memory = speller.attention.prepare(material(), NUM_STATES)
         assert speller.select_step_fn(memory) is not None
-        patched = STEPS.trial
-        monkeypatch.setattr(STEPS, "trial", lambda: [(name, 1.01 * ours, right) for name, ours, right in patched()])
+        steps = STEPS[type(speller.attention)]
+        patched = steps.trial
+        monkeypatch.setattr(steps, "trial", lambda: [(name, 1.01 * ours, right) for name, ours, right in patched()])
         monkeypatch.setattr(choice, "_failures", {})
         assert speller.select_step_fn(memory) is None

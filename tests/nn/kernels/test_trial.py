@@ -93,7 +93,7 @@ def test_self_tests_leave_random_numbers_alone_whatever_is_set_around_them() -> 
 
 
 PARTS = (
-    *(speller.PASSES, speller.STEPS, dropout.DROPOUT, gammatone.FILTERS),
+    *(*speller.PASSES.values(), *speller.STEPS.values(), dropout.DROPOUT, gammatone.FILTERS),
     *(beam_expansion.BEAMS, ctc_prefix.PREFIXES),
 )
 

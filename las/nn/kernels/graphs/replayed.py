@@ -40,11 +40,6 @@ def captured(function: Callable[[], None], device: torch.device) -> Graph | None
     return cuda_graphs.captured(function, device, 1)
 
 
-def capture_on(device: torch.device) -> Capture | None:
-    """The way to capture on a device; None where there are no CUDA graphs."""
-    return captured if device.type == "cuda" and torch.cuda.is_available() else None
-
-
 class Replayed(Generic[S, R]):
     """A function from a state to the next state and a record, that is applied many times.
 
@@ -56,7 +51,7 @@ class Replayed(Generic[S, R]):
     Args:
         name: of what is computed, for messages.
         function: may change the tensors of its state in place.
-        capture: `capture_on` of the device; None for no capture.
+        capture: `choice.capture_on` of the device; None for no capture.
     """
 
     def __init__(self, name: str, function: Callable[[S], tuple[S, R]], capture: Capture | None) -> None:
