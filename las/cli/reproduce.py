@@ -3,13 +3,10 @@
 A training that diverges is recorded as a result. The same command again goes on where the last one stopped.
 """
 
-import contextlib
 import dataclasses
 import functools
-import os
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table as Printed
 
 from las.analysis import invariance
-from las.analysis.smoothness import COMMON_GRID
-from las.cli import analyze, prepare
-from las.cli import train as cli_train
+from las.cli import train_jobs
 from las.config import build
-from las.config.surroundings import Surroundings
 from las.data.corpora.base import Corpus
 from las.reproduction import claims, excerpts, html_report, hypotheses, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
@@ -33,7 +27,7 @@ from las.reproduction.results import Table
 from las.reproduction.sequential import LOOKS
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import progress
-from las.runtime.errors import ConfigError, DataError, LasError, NumericalError, StorageError, suggest
+from las.runtime.errors import ConfigError, DataError, LasError, StorageError, suggest
 from las.storage import atomic
 from las.training import setup
 
@@ -54,10 +48,6 @@ KINDS: dict[str, Any] = {
 """The keys of configs/reproduce.yaml; all others are overrides of every row."""
 DECIDED = "decided"
 """The value of `until`."""
-MONITORED = ("covariate_shift", "smoothness")
-"""The analyses that `look_every` records during trainings."""
-COMMON_DISTANCES = tuple(f"grid.{key}={value}" for key, value in vars(COMMON_GRID).items())
-"""Overrides that measure smoothness at the same distances in all rows."""
 OMITTED_KEYS = ("runs_dir", "results_dir", "data_dir", "jobs", "report", "hours")
 """Keys without effect on the numbers of a report; its command leaves them out."""
 
@@ -111,7 +101,7 @@ def reproduce(overrides: list[str]) -> None:
         return
     if not requested.report and requested.until is None:
         keep = functools.partial(store, requested, plan.jobs, command(overrides), looks)
-        train(plan.waiting, requested.jobs, requested.look_every, keep)
+        train_jobs.train(plan.waiting, requested.jobs, requested.look_every, keep)
     elif not requested.report:
         plan = train_until_decided(requested, plan, looks, command(overrides))
     report(requested, plan.jobs, command(overrides), looks)
@@ -143,7 +133,9 @@ def train_until_decided(requested: Request, plan: Plan, looks: list[int], comman
                 progress.say(f"{requested.hours:g} hours are over: the same command goes on from here")
                 return plan
             keep = functools.partial(store, requested, plan.jobs, command, looks)
-            train([job for job in plan.waiting if job.seed == seed], requested.jobs, requested.look_every, keep)
+            train_jobs.train(
+                [job for job in plan.waiting if job.seed == seed], requested.jobs, requested.look_every, keep
+            )
         looks.append(seeds)
         verdicts = of_table(requested, gathered(requested, plan.jobs, command, looks))
         left = claims.undecided(verdicts, requested.recipe.name)
@@ -335,64 +327,6 @@ def state(job: Job) -> str:
     if (result := job.result) is not None:
         return "broken" if "broken" in result else "finished"
     return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
-
-
-def train(
-    jobs: Sequence[Job], at_once: int, look_every: int | None = None, finished: Callable[[], None] = lambda: None
-) -> None:
-    """Train jobs one after another, or some at the same time in processes of joblib's; `finished` is called after each.
-
-    The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
-    """
-    if at_once == 1 or len(jobs) < 2:
-        for number, job in enumerate(jobs, start=1):
-            progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
-            train_one(job.overrides, look_every)
-            finished()
-        return
-    try:
-        from joblib import Parallel, delayed
-    except ImportError as error:
-        raise LasError("jobs=... of more than one needs joblib: pip install 'las-asr[joblib]'") from error
-    prepare.prepare(list(jobs[0].overrides))
-    threads = f"trainer.threads={max(1, (os.cpu_count() or 1) // at_once)}"
-    work = (
-        delayed(train_unseen)(reproduction_jobs.merge([threads], job.overrides), look_every, Surroundings.here())
-        for job in jobs
-    )
-    answers = Parallel(n_jobs=at_once, return_as="generator_unordered")(work)
-    with warnings.catch_warnings():
-        # joblib replaces a process that has grown between two trainings, which is as intended, and warns of it.
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-        for number, answer in enumerate(answers, start=1):
-            progress.say(f"{number} of {len(jobs)}: {answer}")
-            finished()
-
-
-def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:
-    """Train, decode and score; a diverged training leaves its result. Returns a one-line summary.
-
-    With `look_every` covariate shift and smoothness are measured on the way (`las.analysis`).
-    """
-    name = next(override for override in reversed(overrides) if override.startswith("name="))
-    try:
-        if look_every is not None:
-            analyze.analyze([f"what=[{','.join(MONITORED)}]", f"every={look_every}", *COMMON_DISTANCES, *overrides])
-        result = cli_train.train(list(overrides))
-    except NumericalError as error:
-        progress.say(f"diverged; recorded as a result: {error}")
-        return f"{name} broken: {error}"
-    return f"{name} seed={result['seed']}: {cli_train.summary(result)}"
-
-
-def train_unseen(overrides: Sequence[str], look_every: int | None, surroundings: Surroundings) -> str:
-    """Run `train_one` in a process of its own, which writes only to the logs of its runs."""
-    with (
-        open(os.devnull, "w", encoding="utf-8") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        surroundings.entered(),
-    ):
-        return train_one(overrides, look_every)
 
 
 def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int] = ()) -> None:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from tiers import rest_slow
 
 from las.cli import prepare as cli_prepare
-from las.cli import reproduce
+from las.cli import reproduce, train_jobs
 from las.cli import train as cli_train
 from las.config.surroundings import Surroundings
 from las.reproduction import jobs as reproduction_jobs
@@ -138,11 +138,11 @@ def test_rows_are_trained_at_the_same_time_by_joblib(
     pytest.importorskip("joblib")
     asked: list[list[str]] = []
     monkeypatch.setattr(cli_prepare, "prepare", asked.append)
-    monkeypatch.setattr(reproduce, "train_unseen", only_tell)
+    monkeypatch.setattr(train_jobs, "train_unseen", only_tell)
     said: list[str] = []
-    monkeypatch.setattr(reproduce.progress, "say", said.append)
+    monkeypatch.setattr(train_jobs.progress, "say", said.append)
     jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
-    reproduce.train(jobs, at_once=2)
+    train_jobs.train(jobs, at_once=2)
     assert len(asked) == 1 and len(said) == 2
     assert {each.partition(": ")[2] for each in said} == {"name=baseline threads", "name=ln_encoder_only threads"}
 
@@ -159,7 +159,7 @@ def test_without_joblib_more_than_one_at_once_is_refused(
     monkeypatch.setitem(sys.modules, "joblib", None)
     jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", places(corpus)[:4])
     with pytest.raises(LasError, match=r"las-asr\[joblib\]"):
-        reproduce.train(jobs, at_once=2)
+        train_jobs.train(jobs, at_once=2)
 
 
 def test_a_process_of_its_own_speaks_to_no_terminal(
@@ -170,16 +170,16 @@ def test_a_process_of_its_own_speaks_to_no_terminal(
         raise NumericalError("the loss is NaN")
 
     monkeypatch.setattr(cli_train, "train", train)
-    assert reproduce.train_unseen(["name=x", "seed=1"], None, Surroundings.here()) == "name=x broken: the loss is NaN"
+    assert train_jobs.train_unseen(["name=x", "seed=1"], None, Surroundings.here()) == "name=x broken: the loss is NaN"
     assert capsys.readouterr().out == ""
 
 
 def test_a_training_can_be_looked_at_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[list[str]] = []
-    monkeypatch.setattr(reproduce.analyze, "analyze", done.append)
+    monkeypatch.setattr(train_jobs.analyze, "analyze", done.append)
     monkeypatch.setattr(cli_train, "train", lambda overrides: done.append(overrides) or BROKEN)
-    assert reproduce.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
-    looks = ["what=[covariate_shift,smoothness]", "every=50", *reproduce.COMMON_DISTANCES, "name=x", "seed=1"]
+    assert train_jobs.train_one(["name=x", "seed=1"], look_every=50) == "name=x seed=1: broken at step 3: NaN"
+    looks = ["what=[covariate_shift,smoothness]", "every=50", *train_jobs.COMMON_DISTANCES, "name=x", "seed=1"]
     assert done == [looks, ["name=x", "seed=1"]]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from las.analysis.smoothness import COMMON_GRID, Grid
-from las.cli import reproduce
+from las.cli import train_jobs
 from las.config.build import build, compose
 from las.reproduction import convergence, recipe, results, run_numbers, tables
 from las.reproduction.convergence import Curve
@@ -191,9 +191,9 @@ def test_smoothness_is_compared_at_the_same_distances_only(tmp_path: Path) -> No
 
 def test_trainings_of_a_recipe_are_measured_at_those_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(reproduce.analyze, "analyze", asked.append)
-    monkeypatch.setattr(reproduce.cli_train, "train", lambda given: {"seed": 1, "broken": "stopped", "steps": 1})
-    reproduce.train_one(["name=x"], look_every=50)
+    monkeypatch.setattr(train_jobs.analyze, "analyze", asked.append)
+    monkeypatch.setattr(train_jobs.cli_train, "train", lambda given: {"seed": 1, "broken": "stopped", "steps": 1})
+    train_jobs.train_one(["name=x"], look_every=50)
     grid = compose("analyze", asked[0])["grid"]
     assert vars(Grid(**grid)) == vars(COMMON_GRID) and grid["unit"] == "distance"
 

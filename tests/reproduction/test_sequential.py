@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from trained_tables import table
 
-from las.cli import reproduce
+from las.cli import reproduce, train_jobs
 from las.reproduction import claims, sequential
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
@@ -79,7 +79,7 @@ def test_seeds_are_added_to_the_rows_of_undecided_claims_alone(tmp_path: Path, m
             lines.append(Line(row.name, row.label, tuple(outcomes)))
         return Table("bo18_table3", "open", "synthetic_hard", "wer", command, tuple(lines), looks=tuple(looks))
 
-    monkeypatch.setattr(reproduce, "train", train)
+    monkeypatch.setattr(train_jobs, "train", train)
     monkeypatch.setattr(reproduce, "gathered", gathered)
     monkeypatch.setattr(reproduce, "require_built", lambda *_: None)
     monkeypatch.setattr(reproduce, "of_table", lambda _, table: claims.judge([table]))
