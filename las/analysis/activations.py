@@ -19,8 +19,8 @@ from las.data.loader import Batch
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
-from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
+from las.nn.normalisation import mask_of
 from las.nn.rnn import ListenerLayer
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from las.decoding.base import Hypothesis
 from las.decoding.scorers.base import score_type
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.recurrence import Bools, Doubles, Int64s, Structure, call, dense
+from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""

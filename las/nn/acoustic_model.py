@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
-from las.nn.masking import Lengths, mask_of
 from las.nn.model import FeatureAugmentation, SpeechModel, TrainingBatch
+from las.nn.normalisation import Lengths, mask_of
 from las.runtime.errors import ArgumentError
 
 NO_LABEL = -1

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.dropout import Dropout
-from las.nn.masking import Lengths
+from las.nn.normalisation import Lengths
 from las.runtime.errors import ConfigError
 
 BLANK = 0

@@ -15,9 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.kernels.allocator import allocator
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.recurrence import Bytes, Structure, call, dense
+from las.nn.kernels.cpp.tensors import Bytes, Structure, allocator, call, dense
 
 BITS = 16
 """Random bits of a unit."""

@@ -29,9 +29,9 @@ from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice
 from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, one_by_one
-from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
 from las.nn.nested import filled, tensors
+from las.nn.normalisation import mask_of
 from las.nn.speller import Speller, SpellerState
 from las.runtime.errors import ConfigError
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.masking import Lengths, mask_of, masked_mean
+from las.nn.normalisation import Lengths, mask_of, masked_mean
 from las.runtime import devices
 from las.runtime.errors import ArgumentError, require_known
 

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from las.config.build import require
 from las.nn.listener import FrontEnd, Reduced, reduce_time, reduced_length
-from las.nn.masking import Lengths, mask_of
-from las.nn.normalisation import Rows, RunningMoments, moment_norm
+from las.nn.normalisation import Lengths, Rows, RunningMoments, mask_of, moment_norm
 from las.runtime.errors import ArgumentError, require_known
 
 Planes = Float[Tensor, "batch channels rows features"]

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn.features import Features
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.recurrence import Doubles, Structure, call, dense
-from las.nn.masking import mask_of
+from las.nn.kernels.cpp.tensors import Doubles, Structure, call, dense
+from las.nn.normalisation import mask_of
 from las.runtime import devices
 from las.runtime.errors import ArgumentError
 

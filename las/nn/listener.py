@@ -24,9 +24,8 @@ from las.config.build import require, shown
 from las.nn.cells.base import LSTMCell
 from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
-from las.nn.kernels.allocator import allocator
-from las.nn.masking import Lengths, mask_of, masked_mean
-from las.nn.normalisation import OUTPUT_NORMS, OutputNorm, Rows
+from las.nn.kernels.cpp.tensors import allocator
+from las.nn.normalisation import OUTPUT_NORMS, Lengths, OutputNorm, Rows, mask_of, masked_mean
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
 from las.runtime.errors import ArgumentError, require_known
 

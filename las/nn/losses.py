@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn import ctc
 from las.nn.acoustic_model import FramePredictions
-from las.nn.masking import Lengths, mask_of
 from las.nn.model import Trainable, TrainingBatch
+from las.nn.normalisation import Lengths, mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.errors import ArgumentError, ConfigError, require_known, suggest
 

@@ -13,7 +13,7 @@ from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
-from las.nn.masking import Lengths
+from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import PLAIN, States, Unrolled, twice_differentiable, values_are_unknown
-from las.nn.masking import reverse
+from las.nn.normalisation import reverse
 
 CellFactory = Callable[[int, int], LSTMCell]
 """Makes a cell from (input_size, hidden_size): a `functools.partial` that the config built."""

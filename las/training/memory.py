@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from las.nn.kernels.allocator import allocator
+from las.nn.kernels.cpp.tensors import allocator
 
 STATUS = Path("/proc/self/status")
 PEAK_RESET = Path("/proc/self/clear_refs")

@@ -19,8 +19,8 @@ from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import choice
 from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.masking import mask_of
 from las.nn.model import ListenAttendSpell
+from las.nn.normalisation import mask_of
 
 
 def parameter(*values: float) -> nn.Parameter:

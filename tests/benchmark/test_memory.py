@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from las.nn.kernels.allocator import allocator
+from las.nn.kernels.cpp.tensors import allocator
 from las.training import memory
 
 CPU = torch.device("cpu")

@@ -21,8 +21,8 @@ from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.features import Features
 from las.nn.listener import FrontEnd
 from las.nn.losses import TrainingLoss
-from las.nn.masking import mask_of
 from las.nn.model import FeatureAugmentation, SpeechModel, Trainable, TrainingBatch
+from las.nn.normalisation import mask_of
 from las.nn.rnn import ListenerLayer
 from las.training.optimization import GradientNoise, GradientTransform, WeightNoise
 from las.training.schedules import Schedule

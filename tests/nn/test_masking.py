@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from las.nn.masking import mask_of, masked_mean, masked_softmax, reverse
+from las.nn.normalisation import mask_of, masked_mean, masked_softmax, reverse
 
 lengths_of_rows = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 

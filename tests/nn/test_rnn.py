@@ -13,7 +13,7 @@ import las
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN, Kernel, PlainKernel
-from las.nn.masking import reverse
+from las.nn.normalisation import reverse
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
 

@@ -31,8 +31,8 @@ from las.data.tokenizers import Tokenizer
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
 from las.nn.ctc import BLANK, no_ctc_error
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.recurrence import Doubles, Int64s, Structure, call, dense
-from las.nn.masking import mask_of
+from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, call, dense
+from las.nn.normalisation import mask_of
 
 FLOOR = -1e4
 """Lower bound on the log-probability of a symbol in a state: sums of it stay finite, and its exponential is 0."""

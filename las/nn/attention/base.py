@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from las.nn.masking import Lengths, mask_of, masked_softmax
+from las.nn.normalisation import Lengths, mask_of, masked_softmax
 
 Encoded = Float[Tensor, "batch states value"]
 """Encoded states of the listener."""

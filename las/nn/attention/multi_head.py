@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, Context, Encoded, Keys, Query, State, Weights
-from las.nn.masking import masked_softmax
+from las.nn.normalisation import masked_softmax
 from las.runtime.errors import ArgumentError
 
 

@@ -20,7 +20,7 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.masking import mask_of, reverse
+from las.nn.normalisation import mask_of, reverse
 
 Frames = Float[Tensor, "batch frames input"]
 """Padded frames of a layer."""

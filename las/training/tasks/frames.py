@@ -19,7 +19,7 @@ from las.hmm.labels import NO_LABEL
 from las.hmm.tying import TiedStates
 from las.lm import kneser_ney, ngram
 from las.nn.acoustic_model import AcousticModel, FramePredictions
-from las.nn.masking import mask_of
+from las.nn.normalisation import mask_of
 from las.runtime.errors import ConfigError
 from las.scoring import error_rates
 from las.training.chance import ChanceLevel

@@ -13,8 +13,8 @@ from torch.nn import Parameter
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.kernels.allocator import CachingAllocator, allocator
 from las.nn.kernels.choice import KERNELS
+from las.nn.kernels.cpp.tensors import CachingAllocator, allocator
 
 LIKE = torch.empty(0)
 LARGE = CachingAllocator.SMALL // LIKE.element_size()

@@ -25,7 +25,7 @@ from las.nn.kernels import choice
 from las.nn.kernels.cpp import build as cpp_build
 from las.nn.kernels.cpp import layer as cpu
 from las.nn.kernels.cpp import speller as cpp_speller
-from las.nn.kernels.cpp.recurrence import CppLibrary
+from las.nn.kernels.cpp.tensors import CppLibrary
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 LARGEST, AVERAGE = 2.0**-7, 2.0**-12

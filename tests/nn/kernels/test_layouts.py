@@ -25,7 +25,7 @@ from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.kernels.base import PLAIN
 from las.nn.kernels.cpp import speller as cpp_speller
 from las.nn.kernels.cpp.layer import library_for
-from las.nn.kernels.cpp.recurrence import CppProduct
+from las.nn.kernels.cpp.tensors import CppProduct
 from las.nn.speller import SpellerState
 
 NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}

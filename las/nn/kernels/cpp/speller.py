@@ -26,7 +26,6 @@ from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels.base import PassFunction
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp import layer as cpu
-from las.nn.kernels.cpp.recurrence import Int64s, Structure, dense
 from las.nn.kernels.cpp.speller_tensors import (
     ATTENTION_POINTERS,
     FORMS,
@@ -39,6 +38,7 @@ from las.nn.kernels.cpp.speller_tensors import (
     SpellerStructure,
     pass_inputs,
 )
+from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
 
 Embed = Callable[[Tensor, slice], Tensor]
 """Embeds the previous tokens [B, n] of a run of steps, [B, n, E]."""

@@ -16,8 +16,8 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import CELL_NORMS, LSTMCell
 from las.nn.kernels.base import Parameters, forget_bias, parameters_of, side_of
-from las.nn.kernels.cpp.layer import GATE_NORMS
-from las.nn.kernels.cpp.recurrence import APART, POINTERS, Direction, Int64s, Structure, dense
+from las.nn.kernels.cpp.layer import APART, GATE_NORMS, POINTERS, Direction
+from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
 from las.nn.normalisation import bounded_eps
 
 WITH_FEEDBACK = 3

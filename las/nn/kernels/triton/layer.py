@@ -30,8 +30,7 @@ from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, forget_bias, parameters_of
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
-from las.nn.masking import mask_of
-from las.nn.normalisation import bounded_eps
+from las.nn.normalisation import bounded_eps, mask_of
 
 NORMS: dict[type[LSTMCell], str] = {
     PlainLSTMCell: "none",
