@@ -7,7 +7,7 @@ import pytest
 import tiny
 import tiny_frames
 import tiny_words
-from console import Answer
+from console import Las
 
 from las.cli.train import train
 from las.config.build import build, compose
@@ -18,7 +18,6 @@ from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.scoring import ctm, phones
 
-Las = Callable[..., Answer]
 TOPOLOGY = Topology(phones.phone_set(48))
 TIMES = FrameTimes(0.01, 0.025)
 TRIPHONES = ["triphones=true", "tying.min_count=3", "tying.min_gain=0.5"]

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import tiny_words
-from console import Answer
+from console import Las
 
 from las.storage import checkpoint, run_summary
 
-Las = Callable[..., Answer]
 WORDS = {"YES", "NO", "GO", "ON", "STOP", "IT"}
 GRID = [
     "scales.acoustic_scale=[1.0,2.0]",

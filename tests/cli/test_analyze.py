@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from console import Answer
+from console import Las
 from html_page import Page
 from safetensors.torch import load_file
 from tiers import rest_slow
@@ -39,7 +39,7 @@ def looked_at(trained: Path) -> Probe:
 
 @pytest.mark.slow
 def test_a_checkpoint_leaves_tables_numbers_and_pictures(
-    trained: Path, tmp_path: Path, las: Callable[..., Answer]
+    trained: Path, tmp_path: Path, las: Las
 ) -> None:
     here = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
     answer = las("analyze", *here, EVERYTHING, *FEW)
@@ -60,7 +60,7 @@ def test_a_checkpoint_leaves_tables_numbers_and_pictures(
 
 @pytest.mark.slow
 def test_a_training_that_is_looked_at_is_the_same_training(
-    corpus: Path, tmp_path: Path, las: Callable[..., Answer]
+    corpus: Path, tmp_path: Path, las: Las
 ) -> None:
     """Parameters, optimiser and metrics bit for bit, with dropout, noise and batch norm's running averages."""
     cell = "cell@model.listener.cell=bn_input"
@@ -81,7 +81,7 @@ def test_a_training_that_is_looked_at_is_the_same_training(
     assert again.code == 0 and "resuming at step 4" in again.out and (watched / "result.json").exists()
 
 
-def test_a_checkpoint_makes_the_update_that_the_training_made_next(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_a_checkpoint_makes_the_update_that_the_training_made_next(corpus: Path, las: Las) -> None:
     """Batch, draws, learning rate, optimiser and clipping are those of the training."""
     each = ["trainer.validate_every=1", "trainer.keep_checkpoints=9", "schedule=exponential"]
     assert las("train", *overrides(corpus, *each)).code == 0
@@ -201,7 +201,7 @@ def test_an_update_that_is_not_finite_is_explained_and_training_goes_on(
 
 
 def test_the_command_says_that_it_drew_nothing(
-    trained: Path, tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    trained: Path, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["analyze", f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
     command += ["what=alignments", *FEW]
@@ -234,12 +234,12 @@ def test_the_command_says_that_it_drew_nothing(
         keep=4,
     ),
 )
-def test_mistakes_are_explained(given: str, says: str, las: Callable[..., Answer]) -> None:
+def test_mistakes_are_explained(given: str, says: str, las: Las) -> None:
     las("analyze", *given.split()).fails(2, says)
 
 
 def test_analyses_without_a_model_have_a_page_where_one_is_asked_for(
-    tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     las("analyze", "what=[invariance,deep_linear]", "seeds=2").succeeds("ln_per_gate layer 13 25")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from console import Answer
+from console import Las
 from tiny import damage, forge, wav
 
 from las.cli import export
@@ -14,7 +14,6 @@ from las.decoding import transcriber
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
 
-Las = Callable[..., Answer]
 
 
 def saved(folder: Path, step: int, value: float, validations: list[tuple[int, float]]) -> Path:

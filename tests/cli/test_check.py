@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 import tiny
-from console import Answer
+from console import Las
 from tiers import rest_slow
 from tiny import MODEL, QUICK, SHORT, sound
 from tiny_words import TRAIN, name, overrides, tree, wav
@@ -22,7 +22,6 @@ from las.data.audio.worker import measure
 from las.data.tokenizers import SentencePieces, from_state
 from las.storage import checkpoint
 
-Las = Callable[..., Answer]
 PIECES = ["tokens@corpus.tokens=bpe_1k", "corpus.tokens.size=16"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Answer
+from console import Las
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,6 @@ from las.reproduction.jobs import Job
 from las.runtime import progress
 from las.runtime.errors import LasError
 
-Las = Callable[..., Answer]
 SPLIT = {"phone_error_rate": 0.25, "interval": [0.2, 0.3], "words": 8}
 LEVEL = {"token_accuracy": 0.3, "error": 0.9, "sentence": ""}
 FILES: dict[str, Any] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import overrides
 
 from las.cli import demo
@@ -13,7 +13,7 @@ from las.training import plots
 
 
 @pytest.mark.pictures
-def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Las) -> None:
     answer = las("demo", *overrides(corpus))
     answer.succeeds()
     run = corpus / "run"
@@ -31,7 +31,7 @@ def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, 
 
 
 def test_without_matplotlib_the_demo_shows_the_rest(
-    corpus: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "available", lambda: False)
     las("demo", *overrides(corpus)).succeeds("hypothesis  ")

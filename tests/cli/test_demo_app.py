@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import soundfile
 import torch
-from console import Answer
+from console import Las
 from ports import free_port
 from tiny import RATE, sound, wav
 
@@ -23,7 +23,6 @@ from las.data.audio.streaming import Segmenter
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from browsers import BROWSERS
-from console import Answer
+from console import Las
 from demo_page import LIMIT_S, Served, serve
 from tiny import wav
 
@@ -120,7 +120,7 @@ def visit(served: Served, browser: Any) -> Visit:
 
 
 def test_a_file_is_heard_as_transcribe_hears_it(
-    visit: Visit, trained: Path, tmp_path: Path, las: Callable[..., Answer]
+    visit: Visit, trained: Path, tmp_path: Path, las: Las
 ) -> None:
     path = wav(trained, "mdab0_sx1")
     las("transcribe", f"checkpoint={trained / 'run'}", f"input={path}", f"output={tmp_path / 'x.jsonl'}").succeeds()

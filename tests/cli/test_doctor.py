@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from console import Answer
+from console import Las
 
 from las.cli import doctor
 from las.nn.kernels.cpp import build as cpp_build
@@ -24,7 +24,7 @@ NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel
 NAMES += ["own packages", "memory", "cores", "limits", "run folder", "disk"]
 
 
-def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> None:
+def test_a_table_of_every_check(las: Las, tmp_path: Path) -> None:
     answer = las("doctor", f"run_dir={tmp_path / 'not yet' / 'there'}")
     answer.succeeds()
     lines = answer.out.splitlines()
@@ -38,7 +38,7 @@ def test_a_table_of_every_check(las: Callable[..., Answer], tmp_path: Path) -> N
 
 
 def test_a_problem_is_an_error_that_names_it(
-    las: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> Check:
         raise ZeroDivisionError("words")
@@ -174,7 +174,7 @@ def test_extras_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == NOTE and found.command == "pip install 'las-asr[synth]'" and "kenlm" in found.found
 
 
-def test_the_longest_batch_of_a_training(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_the_longest_batch_of_a_training(corpus: Path, las: Las) -> None:
     answer = las("doctor", "dry_run=true", *tiny.overrides(corpus))
     answer.succeeds()
     (line,) = [line for line in answer.out.splitlines() if line.startswith("longest batch")]
@@ -182,6 +182,6 @@ def test_the_longest_batch_of_a_training(corpus: Path, las: Callable[..., Answer
     assert "0.004 suits" in answer.out
 
 
-def test_a_config_that_does_not_compose(las: Callable[..., Answer]) -> None:
+def test_a_config_that_does_not_compose(las: Las) -> None:
     las("doctor", "dry_rn=true").fails(2, "dry_run")
     las("doctor", "dry_run=3").fails(2, "dry_run=3")

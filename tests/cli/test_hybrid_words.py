@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny_words
-from console import Answer
+from console import Las
 from tiny_frames import MODEL, SHORT
 from tiny_words import DICTIONARY
 
@@ -17,7 +17,6 @@ from las.storage import checkpoint
 from las.training.tasks import frame_labels
 
 pytest.importorskip("kaldi_decoder")
-Las = Callable[..., Answer]
 WORDS = {"YES", "NO", "GO", "ON", "STOP", "IT"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from omegaconf import OmegaConf
 from places import REPOSITORY
 from tiers import rest_slow
@@ -17,7 +17,6 @@ from las.cli import main
 from las.config import build, folders
 from las.runtime.errors import DataError
 
-Las = Callable[..., Answer]
 WITH_CONFIG = [name for name, verb in main.VERBS.items() if verb.config]
 MINE = "# Layer norm, wider.\ndefaults:\n  - ln_global\n  - _self_\ncell_norm: output\n"
 TRIAL = "# @package _global_\ndefaults:\n  - override /cell@model.listener.cell: mine\n  - _self_\nname: trial\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny_words import TRAIN, tree
 
 from las.cli import language_model
@@ -18,7 +18,6 @@ from las.lm.lstm import LSTMLanguageModel
 from las.runtime.errors import DataError
 from las.storage import checkpoint
 
-Las = Callable[..., Answer]
 
 
 def given(root: Path, *more: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from console import Answer
+from console import Las
 from interrupted_trainings import require_same, stopped_after
 from tiny import overrides
 
@@ -16,7 +16,6 @@ from las.cli import train
 from las.config.build import build, compose
 from las.data.loader import Loader, augmentation_seed
 
-Las = Callable[..., Answer]
 
 
 def listening(trained: Path, output: Path, *more: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 
 from las.cli import main, train
 from las.config import overrides
@@ -44,7 +44,7 @@ def test_scoring_and_showing_options_need_no_torch(tmp_path: Path) -> None:
     assert "WER 0.0 %" in answer.stdout
 
 
-def test_help_names_every_verb(las: Callable[..., Answer]) -> None:
+def test_help_names_every_verb(las: Las) -> None:
     for arguments in ([], ["-h"], ["--help"], ["help"]):
         answer = las(*arguments)
         answer.succeeds()
@@ -52,7 +52,7 @@ def test_help_names_every_verb(las: Callable[..., Answer]) -> None:
 
 
 @pytest.mark.parametrize("verb", main.VERBS)
-def test_every_verb_explains_itself(verb: str, las: Callable[..., Answer]) -> None:
+def test_every_verb_explains_itself(verb: str, las: Las) -> None:
     answer = las(verb, "--help")
     assert answer.code == 0 and answer.err == ""
     assert answer.out.startswith(f"las {verb}: {main.VERBS[verb].help}")
@@ -60,7 +60,7 @@ def test_every_verb_explains_itself(verb: str, las: Callable[..., Answer]) -> No
     assert len(answer.out.splitlines()) > 3
 
 
-def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
+def test_version_and_unknown_verbs(las: Las) -> None:
     import las as package
 
     assert las("--version") == (0, f"las {package.__version__}\n", "")
@@ -80,7 +80,7 @@ def test_version_and_unknown_verbs(las: Callable[..., Answer]) -> None:
     ],
 )
 def test_errors_become_exit_codes_and_words(
-    error: BaseException, code: int, words: str, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, code: int, words: str, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(overrides: list[str]) -> None:
         raise error
@@ -94,7 +94,7 @@ def test_errors_become_exit_codes_and_words(
 @pytest.mark.parametrize("verb", main.VERBS)
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Stopped("stopped by SIGTERM")], ids=["by hand", "by a signal"])
 def test_a_verb_that_was_stopped_says_what_is_true_for_it(
-    stop: BaseException, verb: str, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    stop: BaseException, verb: str, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(overrides: list[str]) -> None:
         raise stop
@@ -109,7 +109,7 @@ def test_a_verb_that_was_stopped_says_what_is_true_for_it(
 
 
 def test_mistakes_of_the_program_keep_their_traceback(
-    las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(overrides: list[str]) -> None:
         raise ZeroDivisionError
@@ -153,13 +153,13 @@ def test_the_scripts_of_a_first_session_are_verbs_and_short() -> None:
 
 
 @pytest.mark.parametrize("name", ["my file (1), take [2].trn", "it's = here.trn", "ə $x {y}.trn"])
-def test_any_file_name_reaches_the_verb(name: str, tmp_path: Path, las: Callable[..., Answer]) -> None:
+def test_any_file_name_reaches_the_verb(name: str, tmp_path: Path, las: Las) -> None:
     path = tmp_path / name
     path.write_text("a b (x_1)\n")
     las("score", f"reference={path}", f"hypothesis={path}").succeeds()
 
 
-def test_a_script_prints_and_returns_what_its_verb_does(tmp_path: Path, las: Callable[..., Answer]) -> None:
+def test_a_script_prints_and_returns_what_its_verb_does(tmp_path: Path, las: Las) -> None:
     (tmp_path / "a.trn").write_text("a b (x_1)\n")
     good = [f"reference={tmp_path / 'a.trn'}", f"hypothesis={tmp_path / 'a.trn'}", "json=true"]
     for arguments, code in ((good, 0), (["refrence=x"], 2)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import MODEL, QUICK, SHORT, sound
 
 import las as package
@@ -18,7 +18,6 @@ from las.cli import train
 from las.data.corpora.files import FilesCorpus
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 PLAIN = ["model=las_small", "trainer=default", *SHORT, "schedule=constant", "augment=none", *MODEL, *QUICK]
 TEXTS = ("你好 {吗", "再 @ 见", "好/再见", "(你) 见")
 """Characters and signs that NIST's markup has a meaning for, mostly without spaces."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import kenlm_cases
 import pytest
 import tiny
-from console import Answer
+from console import Las
 from tiers import rest_slow
 
 from las.cli import ngram
@@ -26,7 +26,7 @@ def write(path: Path, sentences: list[list[str]]) -> Path:
     return path
 
 
-def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Las) -> None:
     answer = las("ngram", *timit(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
     answer.succeeds("│ 5")
     answer.succeeds("timit: 8 32 dev: 10")
@@ -37,7 +37,7 @@ def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Callable[...,
     assert set(tokens.symbols) < set(arpa.read(corpus / "lm.arpa").words)
 
 
-def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Callable[..., Answer]) -> None:
+def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Las) -> None:
     text = write(tmp_path / "my text.txt.gz", kenlm_cases.text("words"))
     dev = write(tmp_path / "dev.txt", [["w1", "w2", "unheard"], ["w3"]])
     answer = las("ngram", f"text={text}", f"dev={dev}", "units=words", f"output={tmp_path / 'out' / 'lm.arpa.gz'}")
@@ -48,7 +48,7 @@ def test_a_text_makes_a_model_of_words(tmp_path: Path, las: Callable[..., Answer
     ]
 
 
-def test_words_of_a_dictionary_count_as_words_seen_zero_times(tmp_path: Path, las: Callable[..., Answer]) -> None:
+def test_words_of_a_dictionary_count_as_words_seen_zero_times(tmp_path: Path, las: Las) -> None:
     text = write(tmp_path / "text", [["TO", "BE"], ["OR", "NOT", "TO", "BE"]] * 5)
     (tmp_path / "words.dic").write_text("TO T UW\nBE B IY\nTO(2) T AH\nROMEO R OW M IY OW\n")
     arguments = [f"text={text}", f"lexicon={tmp_path / 'words.dic'}", f"output={tmp_path / 'lm'}"]
@@ -68,7 +68,7 @@ def test_results_are_returned(tmp_path: Path) -> None:
     assert third["dev_perplexity"] < first["dev_perplexity"] == first["dev_perplexity_of_known"]
 
 
-def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Las) -> None:
     text = write(corpus / "text", [["aa", "iy"], [], ["iy", "aa", "iy"]])
     answer = las("ngram", *timit(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}")
     answer.succeeds(f"{text}: 2 5")
@@ -77,7 +77,7 @@ def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Call
     las("ngram", *timit(corpus), f"text={text}", f"output={corpus / 'lm.arpa'}").fails(3, "'hello' 2) units=words")
 
 
-def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable[..., Answer]) -> None:
+def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Las) -> None:
     (tiny.wav(corpus, "ftr0_sx3").with_suffix(".PHN")).write_text("0 2400 aa\n2400 4800 q\n")
     las("ngram", *timit(corpus), "n=2", "units=words", f"output={corpus / 'lm.arpa'}").succeeds("8 29")
 
@@ -102,7 +102,7 @@ def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Callable
     ),
 )
 def test_errors_are_for_people(
-    arguments: str, code: int, words: str, tmp_path: Path, las: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    arguments: str, code: int, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin1.txt").write_bytes("a\nä\n".encode("latin1"))
@@ -113,7 +113,7 @@ def test_errors_are_for_people(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_mark_is_no_letter_and_a_fifo_is_refused(tmp_path: Path, las: Callable[..., Answer]) -> None:
+def test_a_mark_is_no_letter_and_a_fifo_is_refused(tmp_path: Path, las: Las) -> None:
     os.mkfifo(tmp_path / "pipe")
     las("ngram", "units=words", f"text={tmp_path / 'pipe'}", f"output={tmp_path / 'x.arpa'}").fails(3, "pipe: FIFO,")
     (tmp_path / "text").write_bytes("one two\none\n".encode("utf-8-sig"))

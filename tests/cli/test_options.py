@@ -4,14 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiers import rest_slow
 
 from las.cli import options
 from las.config.build import config_directory
 
 CELLS = sorted((config_directory() / "cell").glob("*.yaml"))
-Las = Callable[..., Answer]
 
 
 def test_groups_are_listed_with_their_places(las: Las) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from console import Answer
+from console import Las
 from tiers import rest_slow
 from tiny import overrides, wav
 
@@ -14,7 +14,6 @@ from las.cli import sweep, train
 from las.config import overrides as config_overrides
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from omegaconf import OmegaConf
 from tiers import rest_slow
 
@@ -24,7 +24,6 @@ from las.training import chance
 from las.training.chance import ChanceLevel
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-Las = Callable[..., Answer]
 
 
 def places(root: Path) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Answer, Las
 from places import REPOSITORY
 from rich.console import Console
 
@@ -19,7 +19,6 @@ from las.cli import runs
 from las.runtime import progress
 from las.storage import atomic, run_summary
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture

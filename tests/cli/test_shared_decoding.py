@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import tiny
-from console import Answer
+from console import Answer, Las
 from processes import together
 from tiers import rest_slow
 
 from las.cli import main
 
-Las = Callable[..., Answer]
 
 
 class Verb(list[str]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tiny
-from console import Answer
+from console import Las
 from omegaconf import OmegaConf
 
 from las.cli import sweep
@@ -18,7 +18,6 @@ from las.runtime.errors import ConfigError, NumericalError, StorageError
 from las.runtime.signals import Interrupted
 from las.storage import atomic
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture

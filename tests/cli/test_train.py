@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import LABELS, overrides, utterance, wav
 
 from las.storage import checkpoint
 
-Las = Callable[..., Answer]
 
 
 def lines(path: Path) -> list[dict]:

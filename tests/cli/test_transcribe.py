@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from console import Answer
+from console import Las
 from tiny import RATE, sound, wav
 
 from las.cli import transcribe
@@ -25,7 +25,6 @@ from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord
 from las.runtime import progress
 from las.scoring import ctm
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from rich.console import Console
 from tiny import overrides
 
@@ -18,7 +18,6 @@ from las.decoding.transcriber import load
 from las.runtime import progress
 from las.scoring import error_rates
 
-Las = Callable[..., Answer]
 
 
 @pytest.fixture

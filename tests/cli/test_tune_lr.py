@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from tiny import overrides
 
 from las.cli import tune_lr
 
-Las = Callable[..., Answer]
 SWEEP = ["updates=12", "low=0.001", "high=3.0", "smoothing=0.5", "trainer.num_workers=0"]
 
 

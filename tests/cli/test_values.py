@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 import tiny
-from console import Answer
+from console import Las
 from tiers import rest_slow
 
 from las.runtime import devices
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import atomic
 
-Las = Callable[..., Answer]
 
 TRAINING = {
     "trainer.max_steps=-5": "1",

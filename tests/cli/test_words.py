@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Answer, Las
 from tiny_words import TRAIN, overrides, tree, wav
 
 from las.cli import train
 from las.config.build import compose
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 WORDS = sorted({word for text in TRAIN for word in text.split()})
 
 
@@ -27,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(root: Path, las: Las) -> Callable[..., Answer]:
+def run(root: Path, las: Las) -> Las:
     """Runs a verb with the checkpoint."""
 
     def run(verb: str, *more: str) -> Answer:

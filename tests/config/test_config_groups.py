@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from console import Answer
+from console import Las
 from tiers import rest_slow
 
 from las.config import groups
@@ -16,7 +16,6 @@ from las.decoding import transcriber
 from las.reproduction import jobs, recipe
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 EVIL = ("", " ", ".", "..", "../../evil", "/tmp/evil", "a/b", "a\\b", "a\nb")
 
 

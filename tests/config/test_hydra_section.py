@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Answer
+from console import Las
 from omegaconf import OmegaConf
 from tiers import rest_slow
 
 from las.cli import sweep
 from las.config.build import config_directory
 
-Las = Callable[..., Answer]
 KEYS = {
     "env_set": "job: {env_set: {LAS_PLANTED: x}}",
     "env_copy": "job: {env_copy: [LAS_NOT_SET]}",

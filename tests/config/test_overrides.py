@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from las.config import build, overrides
 from las.data.tokenizers import Characters, Phones
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 
 
 def pasted(line: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from safetensors import safe_open
 
 import las as package
@@ -14,7 +14,6 @@ from las.decoding import transcriber
 from las.runtime.errors import ArgumentError, ConfigError
 from las.storage import bundle
 
-Las = Callable[..., Answer]
 
 
 @pytest.mark.parametrize(

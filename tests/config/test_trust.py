@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from console import Answer
+from console import Answer, Las
 from places import REPOSITORY
 
 import las as package
@@ -22,7 +22,6 @@ from las.config.build import build
 from las.config.surroundings import Surroundings
 from las.runtime.errors import ConfigError
 
-Las = Callable[..., Answer]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
 FILES = re.findall(r"^`([\w/.]+)` of your package:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 CELL = {"_target_": "mypkg.MyCell", "_partial_": True}

@@ -153,7 +153,6 @@ def test_a_page_without_matplotlib_says_what_to_install(reported: Reported, monk
 
 STORED = {path.stem: path for path in sorted((REPOSITORY / "recipes" / "results").glob("*-*-*.json"))}
 FIGURES = {
-    **dict.fromkeys(("bo18_code_hypotheses-open-an4", "bo18_code_hypotheses-open-synthetic_hard"), 40),
     **dict.fromkeys(("bo18_table1-open-an4", "bo18_table1-open-synthetic_hard", "noisy_norm-open-synthetic_hard"), 21),
     **dict.fromkeys(("bo18_table3-open-an4", "bo18_table3-open-synthetic_hard"), 39),
     **dict.fromkeys(("z20_depth-open-synthetic_hard", "z20_variance-open-synthetic_hard"), 41),
