@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, plots, smoothness
+from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, plots, reach, smoothness
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
 from las.analysis.state_guard import unchanged
@@ -23,6 +23,7 @@ ANALYSES: dict[str, ModuleType] = {
     "alignments": alignments,
     "distributions": distributions,
     "gradient_norms": gradient_norms,
+    "reach": reach,
     "moments": moments,
     "covariate_shift": covariate_shift,
     "smoothness": smoothness,

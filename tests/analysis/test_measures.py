@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from update_cases import UTTERANCE, updates
 
-from las.analysis import activations, covariate_shift, deep_linear, distributions, gradient_norms, moments, smoothness
+from las.analysis import (
+    activations,
+    covariate_shift,
+    deep_linear,
+    distributions,
+    gradient_norms,
+    moments,
+    reach,
+    smoothness,
+)
 from las.analysis.objective import Objective, groups_of
 from las.analysis.probe import Probe
 from las.analysis.smoothness import Grid
@@ -260,6 +269,25 @@ def test_gradients_along_time_are_those_of_the_features() -> None:
         total.append(float(gradient[there].square().sum(-1).mean().sqrt()))
     assert found["listener 0 reads"] == pytest.approx(total, rel=1e-3)
     assert all(len(values) == gradient_norms.PARTS and min(values) >= 0 for values in found.values())
+
+
+def test_the_reach_of_a_state_is_where_its_gradient_lies() -> None:
+    gradient = torch.zeros(2, 101, 3)
+    gradient[0, [50, 60, 61, 81]] = torch.tensor([[3.0, 4.0, 0.0]])  # of 100 rows, the middle one is 50
+    gradient[1, [30, 100]] = 1.0  # of 60 rows; what lies beyond them does not count
+    near, far = reach.shares(gradient, torch.tensor([100, 60]))
+    assert (near, far) == (pytest.approx((2 / 4 + 1) / 2), pytest.approx((1 / 4 + 0) / 2))
+
+
+def test_the_reach_of_a_listener_is_measured_by_autograd() -> None:
+    of = subject("model.listener.input_reduction=1", draws="off")
+    found = reach.measure(of)
+    assert 0 < found["near"] < 1 and found["near"] + found["far"] <= 1 + 1e-9
+    with torch.no_grad():
+        listened = activations.listen(of.model.eval(), of.examples)
+    assert [row["layer"] for row in found["layers"]][-1] == "listener writes"
+    states = [each[:length] for each, length in zip(listened.encoded, listened.num_states, strict=True)]
+    assert found["layers"][-1]["rms"] == pytest.approx(float(torch.cat(states).square().mean().sqrt()), rel=1e-4)
 
 
 def test_gradients_by_layer_add_up_to_the_whole() -> None:

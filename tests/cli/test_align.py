@@ -1,6 +1,6 @@
 """The verb `align`: from a flat start, by a trained model, and from the alignments of other systems."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest

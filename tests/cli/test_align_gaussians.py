@@ -1,7 +1,6 @@
 """Gaussian mixtures by the command line: trained by `align`, tuned, decoded and transcribed by as other models are."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,7 @@ def looked_at(trained: Path) -> Probe:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_leaves_tables_numbers_and_pictures(
-    trained: Path, tmp_path: Path, las: Las
-) -> None:
+def test_a_checkpoint_leaves_tables_numbers_and_pictures(trained: Path, tmp_path: Path, las: Las) -> None:
     here = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
     answer = las("analyze", *here, EVERYTHING, *FEW)
     answer.succeeds("attention distributions gradient covariate β moments")
@@ -59,9 +56,7 @@ def test_a_checkpoint_leaves_tables_numbers_and_pictures(
 
 
 @pytest.mark.slow
-def test_a_training_that_is_looked_at_is_the_same_training(
-    corpus: Path, tmp_path: Path, las: Las
-) -> None:
+def test_a_training_that_is_looked_at_is_the_same_training(corpus: Path, tmp_path: Path, las: Las) -> None:
     """Parameters, optimiser and metrics bit for bit, with dropout, noise and batch norm's running averages."""
     cell = "cell@model.listener.cell=bn_input"
     assert las("train", *overrides(corpus, cell)).code == 0

@@ -1,7 +1,6 @@
 """Averages of checkpoints: which are taken, what their mean is, and that it decodes."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from las.cli import export
 from las.decoding import transcriber
 from las.runtime.errors import StorageError
 from las.storage import checkpoint
-
 
 
 def saved(folder: Path, step: int, value: float, validations: list[tuple[int, float]]) -> Path:

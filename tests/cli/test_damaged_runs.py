@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Las
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

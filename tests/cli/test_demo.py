@@ -1,6 +1,5 @@
 """The demo: a training, one utterance decoded with its times, an attention picture, and what to type next."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,7 @@ def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, 
     las(*listed[0][1:], f"output={corpus / 'x.jsonl'}").succeeds()
 
 
-def test_without_matplotlib_the_demo_shows_the_rest(
-    corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_the_demo_shows_the_rest(corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "available", lambda: False)
     las("demo", *overrides(corpus)).succeeds("hypothesis  ")
     assert list((corpus / "run").glob("*.png")) == []

@@ -6,7 +6,6 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from las.data.audio import files
 from las.data.audio.streaming import Segmenter
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
-
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import importlib.util
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +119,7 @@ def visit(served: Served, browser: Any) -> Visit:
     return Visit(browser, served.url)
 
 
-def test_a_file_is_heard_as_transcribe_hears_it(
-    visit: Visit, trained: Path, tmp_path: Path, las: Las
-) -> None:
+def test_a_file_is_heard_as_transcribe_hears_it(visit: Visit, trained: Path, tmp_path: Path, las: Las) -> None:
     path = wav(trained, "mdab0_sx1")
     las("transcribe", f"checkpoint={trained / 'run'}", f"input={path}", f"output={tmp_path / 'x.jsonl'}").succeeds()
     expected = json.loads((tmp_path / "x.jsonl").read_text())

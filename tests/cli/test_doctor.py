@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,9 +36,7 @@ def test_a_table_of_every_check(las: Las, tmp_path: Path) -> None:
     assert lines[-1].startswith("ready") and not (tmp_path / "not yet").exists()
 
 
-def test_a_problem_is_an_error_that_names_it(
-    las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_is_an_error_that_names_it(las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Check:
         raise ZeroDivisionError("words")
 

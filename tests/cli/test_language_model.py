@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from las.lm import loading
 from las.lm.lstm import LSTMLanguageModel
 from las.runtime.errors import DataError
 from las.storage import checkpoint
-
 
 
 def given(root: Path, *more: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from tiny import overrides
 from las.cli import train
 from las.config.build import build, compose
 from las.data.loader import Loader, augmentation_seed
-
 
 
 def listening(trained: Path, output: Path, *more: str) -> list[str]:

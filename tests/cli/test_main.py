@@ -4,7 +4,6 @@ import importlib
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,9 +107,7 @@ def test_a_verb_that_was_stopped_says_what_is_true_for_it(
     assert says.endswith("begins again") or verb not in ("decode", "tune", "score", "ngram", "average", "export")
 
 
-def test_mistakes_of_the_program_keep_their_traceback(
-    las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_of_the_program_keep_their_traceback(las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(overrides: list[str]) -> None:
         raise ZeroDivisionError
 

@@ -5,7 +5,6 @@ import doctest
 import inspect
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import kenlm_cases

@@ -1,6 +1,5 @@
 """`las list` and `las show`: groups, options, places, composed yaml and equations; and what to type instead."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,6 @@
 """Recordings without a key, the runs that a command may mean, and schedules that a training never reaches."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tiny import overrides, wav
 from las.cli import sweep, train
 from las.config import overrides as config_overrides
 from las.runtime.errors import ConfigError
-
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from rich.console import Console
 from las.cli import runs
 from las.runtime import progress
 from las.storage import atomic, run_summary
-
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Decoding shared by several processes: what they write together is what one of them writes, to the byte."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from processes import together
 from tiers import rest_slow
 
 from las.cli import main
-
 
 
 class Verb(list[str]):

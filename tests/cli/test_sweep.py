@@ -19,7 +19,6 @@ from las.runtime.signals import Interrupted
 from las.storage import atomic
 
 
-
 @pytest.fixture
 def short(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A tiny training whose run folder is chosen by its name and seed, below the folder of the test."""

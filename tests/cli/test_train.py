@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from console import Las
 from tiny import LABELS, overrides, utterance, wav
 
 from las.storage import checkpoint
-
 
 
 def lines(path: Path) -> list[dict]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,6 @@ from las.decoding import transcriber
 from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord
 from las.runtime import progress
 from las.scoring import ctm
-
 
 
 @pytest.fixture

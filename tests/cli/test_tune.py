@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from las.decoding.search import BeamSearch
 from las.decoding.transcriber import load
 from las.runtime import progress
 from las.scoring import error_rates
-
 
 
 @pytest.fixture

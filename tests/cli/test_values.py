@@ -1,6 +1,5 @@
 """Values and places without sense are found before anything is read, written or computed, by the key that was typed."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from tiers import rest_slow
 from las.runtime import devices
 from las.runtime.errors import ConfigError, StorageError
 from las.storage import atomic
-
 
 TRAINING = {
     "trainer.max_steps=-5": "1",

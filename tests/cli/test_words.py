@@ -1,7 +1,6 @@
 """Words in a search by the command line: as the page on decoding prints it, on a tiny corpus of words."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,6 @@
 """What a command chooses: parts left out, Hydra's own keys, groups without their place, and names of folders."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

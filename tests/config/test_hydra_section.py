@@ -1,7 +1,6 @@
 """User folders of options: none can make Hydra run anything, and one that nobody named hides nothing of the package."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from las.cli import sweep
 from las.config import build, overrides
 from las.data.tokenizers import Characters, Phones
 from las.runtime.errors import ConfigError
-
 
 
 def pasted(line: str) -> str:

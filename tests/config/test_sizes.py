@@ -1,7 +1,6 @@
 """Sizes have upper bounds, wherever they come from; beyond them a command ends at once."""
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from las.config import build, public, sizes
 from las.decoding import transcriber
 from las.runtime.errors import ArgumentError, ConfigError
 from las.storage import bundle
-
 
 
 @pytest.mark.parametrize(

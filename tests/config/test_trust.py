@@ -7,7 +7,6 @@ import site
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

@@ -1,0 +1,76 @@
+"""How far the states of a listener reach: where along time the gradient of its middle state lies, and their rms.
+
+Of an utterance, let s be the state in the middle, c the row there at the bottom of the listener, and v a random
+direction. Near is the share of Σ_t ‖∂(vᵀs)/∂x_t‖ over rows x_t with |t - c| at most `NEAR`, far that with |t - c| above
+`FAR`; shares are means over utterances. A recurrence that forgets slowly before anything is learned, as with a norm of
+U h at gain 1, is far; where states shrink from layer to layer, the root mean square (rms) at the top is small.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from las.analysis import activations, plots
+from las.analysis.probe import Probe
+from las.analysis.state_guard import evaluating
+
+NEAR, FAR = 10, 30
+"""Rows at the bottom of the listener."""
+
+
+def measure(subject: Probe) -> dict[str, Any]:
+    """Measure on the examples, in evaluation mode: `near`, `far`, and `layers` with the rms of the states they read."""
+    batch, model = subject.examples, subject.model
+    with evaluating(model), torch.enable_grad():
+        listened = activations.listen(model, batch)
+        generator = torch.Generator().manual_seed(0)
+        direction = torch.randn(listened.encoded.shape[-1], generator=generator).to(listened.encoded)
+        utterances = torch.arange(len(listened.num_states), device=listened.encoded.device)
+        middle = listened.encoded[utterances, listened.num_states // 2]
+        (gradient,) = torch.autograd.grad((middle @ direction).sum(), [listened.inputs[0]])
+    near, far = shares(gradient, listened.num_rows[0])
+    rows = {
+        f"listener {number} reads": (each, listened.num_rows[number]) for number, each in enumerate(listened.inputs)
+    }
+    rows["listener writes"] = (listened.encoded, listened.num_states)
+    layers = [{"layer": name, "rms": _rms(*each)} for name, each in rows.items()]
+    return {"near": near, "far": far, "layers": layers}
+
+
+def shares(gradient: Tensor, num_rows: Tensor) -> tuple[float, float]:
+    """Shares near and far of the norms of gradients, [batch, rows, size]; NaN where nothing arrives."""
+    norms = gradient.double().norm(dim=-1)
+    row = torch.arange(norms.shape[1], device=norms.device)
+    distance = (row - (num_rows // 2).unsqueeze(1)).abs()
+    norms = norms * (row < num_rows.unsqueeze(1))
+    parts = ((norms * chosen).sum(1) / norms.sum(1) for chosen in (distance <= NEAR, distance > FAR))
+    near, far = (float(part.mean()) for part in parts)
+    return near, far
+
+
+def _rms(rows: Tensor, lengths: Tensor) -> float:
+    """Root mean square of unpadded rows, [batch, rows, size]."""
+    true = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
+    return float(rows.detach().double()[true].square().mean().sqrt())
+
+
+def table(results: dict[str, Any]) -> Table:
+    """The rms by layer; the shares stand in the title."""
+    near, far = 100 * results["near"], 100 * results["far"]
+    title = f"reach of the listener: {near:.0f} % within {NEAR} rows, {far:.0f} % beyond {FAR}"
+    table = Table("states", title=title)
+    table.add_column("rms", justify="right")
+    for row in results["layers"]:
+        table.add_row(row["layer"], f"{row['rms']:.3e}")
+    return table
+
+
+def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
+    """Draw the shares and the rms by layer against the step."""
+    along = {name: [point[name] for point in history] for name in ("near", "far")}
+    rms = plots.curves(history, "layers", "layer", lambda row: row["rms"])
+    panels = [plots.Panel("share of the gradient", "linear", along), plots.Panel("rms", "log", rms)]
+    pictures.lines("reach", [point["step"] for point in history], panels)
