@@ -282,7 +282,7 @@ def test_the_operator_is_the_layer_and_compares_lengths_when_it_runs() -> None:
     lstm = las.LSTM(INPUT, HIDDEN, batch_first=True)
     program = torch.export.export(lstm, (FRAMES,), {"lengths": torch.tensor([6, 2, 4])}).module()
     assert torch.equal(program(FRAMES, lengths=torch.tensor([1, 2, 6]))[0], lstm(FRAMES, lengths=[1, 2, 6])[0])
-    with pytest.raises(ConfigError, match="lengths should be from 0 to 6"):
+    with pytest.raises(ConfigError, match=r"lengths .*0 to 6"):
         program(FRAMES, lengths=torch.tensor([7, 2, 6]))
     given = [part.detach() for part in lstm.parameters()]
     with choice.use_kernel("plain"):

@@ -11,7 +11,6 @@ from las.config.build import build, compose
 
 SYMBOLS = 1030  # Zeineldeen et al.'s 1k pieces
 JOINED = [f"cell@model.{part}.cell=zeineldeen2020_joined" for part in ("listener", "speller")]
-TABLE_E = [f"zeineldeen2020_{kind}{norm}" for kind in ("global", "joined", "per_gate") for norm in ("", "_cell")]
 ZEINELDEEN = ["model=las_switchboard", "+scale=tiny"]
 OTHMAN = ("baseline", "ln_encoder_only", "ln_decoder_only", "ln_both", "ln_encoder_instance", "ln_decoder_swapped")
 TRAINED = {
@@ -60,17 +59,6 @@ def test_zeineldeen_2020_has_as_many_parameters_as_their_configurations_say(
     assert math.prod(listener.reductions) == reduction
     if layers == 6:
         assert count(listener) == 134_594_560 and count(listener) + count(speller) == 157_226_492
-
-
-@pytest.mark.parametrize("cell", TABLE_E)
-def test_every_row_of_their_table_composes_in_full_size(cell: str) -> None:
-    """12H or 8H besides W and U in place of the bias of 4H, and 2H for the norm of the memory."""
-    overrides = ["model=las_switchboard", *(f"cell@model.{part}.cell={cell}" for part in ("listener", "speller"))]
-    listener, speller = halves(overrides, 40, SYMBOLS)
-    beside = (12 if "global" in cell else 8) - 4 + (2 if cell.endswith("_cell") else 0)
-    assert count(listener) == blstm(40, 1024, 6) + 6 * 2 * beside * 1024
-    assert count(speller) == zeineldeen_speller() + beside * 1000
-    assert speller.cells[0].forget_bias == 0.0
 
 
 @pytest.mark.parametrize(("name", "layers", "width"), [("4_1024", 4, 1024), ("6_1280", 6, 1280)])

@@ -215,8 +215,3 @@ def test_logits_that_are_not_finite_reach_the_loss() -> None:
     with torch.no_grad():
         speller.output.bias.fill_(float("nan"))
     assert speller(memory_of(speller), TARGETS).logits.isnan().all()
-
-
-def test_no_targets_leave_only_the_end() -> None:
-    speller = make()
-    assert speller(memory_of(speller), torch.zeros(3, 0, dtype=torch.long)).logits.shape == (3, 1, VOCAB)

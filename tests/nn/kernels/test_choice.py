@@ -27,9 +27,9 @@ def test_kernels_train_alike_are_named_in_the_log_and_may_change(corpus: Path, m
 
 def test_a_kernel_that_does_not_exist_is_an_error(corpus: Path, las: Callable[..., Answer]) -> None:
     answer = las("train", *overrides(corpus, "kernel=cpuu"))
-    assert answer.code != 0 and "'cpuu' does not exist. Did you mean cpu" in answer.err
+    assert answer.code != 0 and "'cpuu'" in answer.err and "mean cpu" in answer.err
     assert not (corpus / "run").exists()
     answer = las("decode", f"checkpoint={corpus}", "split=test", "kernel=3")
-    assert "The kernel '3' does not exist" in answer.err
+    assert answer.code != 0 and "kernel '3'" in answer.err
     answer = las("train", *overrides(corpus, "kernel=autograd"))
     assert answer.code != 0 and "kernel=autograd was removed" in answer.err and "plain" in answer.err

@@ -89,12 +89,12 @@ def test_without_a_compiler(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_compiler_that_fails_is_asked_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = fresh / "c++"
-    broken.write_text(f'#!/bin/sh\necho "$@" >> {fresh}/calls\necho "no room for this" >&2\nexit 1\n')
+    broken.write_text(f'#!/bin/sh\necho "$@" >> {fresh}/calls\necho "no room" >&2\nexit 1\n')
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fresh}:{os.environ['PATH']}")
     reason = refusal(LNGlobalLSTMCell(3, 4))
     log = Path(reason.rpartition(" ")[2])
-    assert "failed" in reason and "no room for this" in log.read_text("utf-8")
+    assert "failed" in reason and "no room" in log.read_text("utf-8")
     works_without(reason)
     builds = [line for line in (fresh / "calls").read_text("utf-8").splitlines() if "recurrence.cpp" in line]
     assert len(builds) == 1
@@ -155,7 +155,7 @@ def tiny(folder: Path, answer: int) -> Path:
 def test_it_is_built_once_and_again_when_a_source_changes(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for answer in (1, 1, 2, 2, 1):
         assert cpp_build.load(tiny(fresh / "sources", answer)).answer() == answer
-    assert capsys.readouterr().out.count("building the cpu kernel") == 2
+    assert capsys.readouterr().out.count("building the cpu") == 2
     assert len(list(cpp_build.cache_folder().iterdir())) == 2
 
 

@@ -70,9 +70,8 @@ def test_a_function_that_changes_is_not_replayed(capsys: pytest.CaptureFixture[s
                 state, _ = replayed(state)
         assert len(made) == 1, "the second is not tried again"
         assert state.item() == 1 + 2 + 3
-    assert capsys.readouterr().out == (
-        "a count: a CUDA graph gives other values than its operations, which are used instead\n"
-    )
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith("a count: ") and "other values" in said
 
 
 def test_a_function_that_waits_is_not_replayed() -> None:
@@ -205,7 +204,7 @@ def test_after_a_capture_that_failed_random_numbers_and_captures_work(capsys: py
 
     counted = torch.zeros(1, device=device)
     assert capture.captured(waits, device) is None
-    assert capsys.readouterr().out.startswith("no CUDA graph could be captured, so kernels start one by one: ")
+    assert capsys.readouterr().out.startswith("no CUDA graph")
     torch.manual_seed(1)
     drawn = torch.randn(3, device=device)
     torch.manual_seed(1)
