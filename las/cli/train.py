@@ -39,7 +39,8 @@ def say_unreached(config: Config, overrides: Sequence[str]) -> None:
         return
     last = config["trainer"]["max_steps"]
     for key, what in (("warmup_steps", "the full learning rate is never reached"), ("start_step", "it never decays")):
-        if (start := config["schedule"].get(key) or 0) >= last:
+        start = config["schedule"].get(key)
+        if isinstance(start, int) and isinstance(last, int) and start >= last:  # other values are errors, named later
             progress.say(
                 f"warning: trainer.max_steps={last} ends before schedule.{key}={start}: {what}. Train for longer, or "
                 f"set schedule.{key} below it"

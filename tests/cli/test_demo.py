@@ -6,7 +6,6 @@ import pytest
 from console import Las
 from tiny import overrides
 
-from las.cli import demo
 from las.config.build import compose
 from las.training import plots
 
@@ -33,7 +32,3 @@ def test_without_matplotlib_the_demo_shows_the_rest(corpus: Path, las: Las, monk
     monkeypatch.setattr(plots, "available", lambda: False)
     las("demo", *overrides(corpus)).succeeds("hypothesis  ")
     assert list((corpus / "run").glob("*.png")) == []
-
-
-def test_the_demo_trains_what_the_readme_says() -> None:
-    assert demo.as_composed(["seed=2"]) == ["+experiment=ln_encoder_only", "seed=2"]

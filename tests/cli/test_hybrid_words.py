@@ -118,12 +118,6 @@ def test_what_does_not_fit_is_named(root: Path, las: Las, change: str, code: int
     las("train", *hybrid(root, change)).fails(code, words)
 
 
-def test_words_without_a_pronunciation_are_listed_before_training(root: Path, las: Las) -> None:
-    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY.replace("STOP", "STEP"))
-    las("train", *hybrid(root)).fails(3, "STOP faaa_4 partial=true")
-    assert not (root / "run" / "checkpoints").exists()
-
-
 @pytest.mark.slow
 def test_labels_of_triphones_are_made_first(root: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are missing; the next training finds them, and goes on from its checkpoint."""

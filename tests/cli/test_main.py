@@ -34,9 +34,11 @@ def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
     assert min(seconds) < 0.5
 
 
-def test_scoring_and_showing_options_need_no_torch(tmp_path: Path) -> None:
+def test_scoring_listing_runs_and_showing_options_need_no_torch(tmp_path: Path) -> None:
     (tmp_path / "a.trn").write_text("hello world (x_1)\n")
-    commands = [["score", "reference=a.trn", "hypothesis=a.trn"], ["list", "cell"], ["show", "cell=zoneout"]]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/result.json").write_text("{}")
+    commands = [["score", "reference=a.trn", "hypothesis=a.trn"], ["list", "cell"], ["show", "cell=zoneout"], ["runs"]]
     script = f"import sys; from las.cli.main import main; code = sum(map(main, {commands}))\n"
     answer = python("-c", f"{script}print('torch' in sys.modules, code)", cwd=tmp_path)
     assert answer.stdout.splitlines()[-1] == "False 0", answer.stderr

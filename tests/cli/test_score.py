@@ -85,22 +85,6 @@ def test_phones_are_recognised_and_folded_to_39(phones, capsys):
     assert "PER 20.0 %" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("convention", "counts"),
-    [  # substitutions, deletions, insertions, reference tokens
-        ("timit_kaldi", (1, 0, 0, 5)),
-        ("timit_glottal", (1, 1, 0, 6)),
-        ("timit_optional_silence", (1, 0, 0, 5)),
-        ("timit_no_silence", (1, 0, 0, 2)),
-        ("nist", (5, 1, 0, 6)),
-    ],
-)
-def test_conventions_decide_what_is_counted(phones, convention, counts):
-    result = score.score([*phones, f"convention={convention}"])
-    assert result["convention"] == convention
-    assert tuple(result[key] for key in ("substitutions", "deletions", "insertions", "words")) == counts
-
-
 MISTAKES = [
     ("silences", "convention=timit_glottal", 3, "a.trn: 'x': corpus.phone_set=61"),
     ("words", "convention=timit_kaldi", 3, "ref.trn: 'mary_1': 'the' convention=nist"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from console import Las
-from tiny import LABELS, overrides, utterance, wav
+from tiny import overrides, wav
 
 from las.storage import checkpoint
 
@@ -55,16 +55,6 @@ def test_another_configuration_in_the_same_folder_is_refused(corpus: Path, las: 
     before = checkpoint.find(corpus / "run")[0].state
     las("train", *overrides(corpus, "seed=2", "optim.lr=0.5")).fails(5, "optim.lr: 1 -> 2 name=baseline_2")
     assert checkpoint.find(corpus / "run")[0].state == before
-
-
-def test_bad_training_audio_is_listed_and_left_out(corpus: Path, las: Las) -> None:
-    """tests/faults/test_audio.py has every kind; this one shows in the labels."""
-    utterance(corpus / "TIMIT/TRAIN/DR1/FTR0", "SX9", 0.3, 0, (*LABELS, *("aa", "iy") * 6))
-    answer = las("train", *overrides(corpus, "trainer.max_bad_fraction=0.9"))
-    (entry,) = lines(corpus / "run/bad_utterances.jsonl")
-    assert entry["utterance_id"] == "ftr0_sx9" and "16 symbols" in entry["reason"]
-    answer.succeeds(f"ftr0_sx9: {entry['reason']}")
-    assert json.loads((corpus / "run/result.json").read_text())["train_utterances"] == 8
 
 
 def test_too_much_bad_training_data_stops_and_the_hint_works(corpus: Path, las: Las) -> None:

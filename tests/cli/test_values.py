@@ -8,10 +8,15 @@ from console import Las
 from tiers import rest_slow
 
 from las.runtime import devices
-from las.runtime.errors import ConfigError, StorageError
+from las.runtime.errors import StorageError
 from las.storage import atomic
 
 TRAINING = {
+    "trainer.max_steps=many": "whole number",
+    "trainer.histograms=1": "true false",
+    "seed=1.5": "whole number",
+    "schedule.warmup_steps=-1": "0",
+    "loss.smoothing=2.0": "0 1",
     "trainer.max_steps=-5": "1",
     "trainer.batch_size=0": "1",
     "trainer.accumulate=0": "1",
@@ -32,6 +37,10 @@ TRAINING = {
     "optim.lr=inf": "number optim.lr=0.001",
     "optim.eps=-1": "0",
     "optim.betas=[2.5,0.9]": "0 1",
+    "gradients.clip_norm=abc": "number null",
+    "model.listener.reduction=con": "concat",
+    "model.listener.time_reduction=3": "whole numbers [2,2,1]",
+    "model.listener.cell=lstm": "part",
     "gradients.clip_norm=0.0": "0, null",
     "weight_noise.std=inf": "number",
     "model.listener.dropout=nan": "number",
@@ -87,14 +96,6 @@ def test_other_verbs_look_at_their_values_first(
     monkeypatch.setattr(devices, "cores", lambda: 2)
     las(*command.split()).fails(2, f"{command.split()[0]}: {words}")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_threads_that_would_hang_the_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: 2)
-    for few in (None, 1, 8):
-        devices.check_threads("trainer.threads", few)
-    with pytest.raises(ConfigError, match=r"trainer\.threads=9 .*2.* 8.*trainer\.threads=2"):
-        devices.check_threads("trainer.threads", 9)
 
 
 @pytest.mark.slow

@@ -97,6 +97,12 @@ las.storage.checkpoint.shutil.rmtree las.storage.archive.extract las.storage.dow
 las.nn.attention.base.math.os las.nn.listener.torch.hub.load las.nn.cells..os.system las.nn.cells.base.__builtins__
 las.__builtins__ hydra.utils.instantiate hydra.utils.call hydra._internal.utils._locate omegaconf.OmegaConf.load
 lhotse.utils.resumable_download
+pathlib.Path torch.nn.functional.relu torch.nn.Parameter torch.nn.modules.module.torch.load torch.optim.torch.load
+torch.optim._multi_tensor.torch las.storage.atomic.write_json las.storage.run_directory.Run las.cli.train.train
+las.cli.main.main las.config.build.importlib.import_module las.data.audio.files.load las.storage.checkpoint.save
+las.nn.cells.os.system las.nn.cells.lstm.torch.load las.nn.cells.base.nn las.nn.normalisation.layer_norm
+las.data.corpora.base.ThreadPoolExecutor las.data.corpora.base.Path las.data.corpora.timit.read las.cellsx.Thing
+las.decoding.search.torch las las.nn.cells os . ..os.system las..cells.lstm.PlainLSTMCell
 """
-CALLS = _CALLS.split()
+CALLS = ["", *_CALLS.split()]
 """What a `_target_` must never reach."""

@@ -156,16 +156,6 @@ def test_an_error_in_one_process_is_said_and_ends_the_others_with_its_code(root:
     assert re.search(rf"las: {WHERE} ended at step 3, with \S+: utterance x: ", ending.said)
 
 
-@pytest.mark.slow
-def test_an_error_of_the_main_process_before_training_ends_the_others(root: Path) -> None:
-    body = training(root, "locked")
-    (root / "locked/lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": time.time()}))
-    ending = together(root, 2, body)
-    assert ending.codes == [5, 5], ending.said
-    assert ending.said.count("las train: ") == 1 and "process 1 on elsewhere" in ending.said
-    assert "las: process 0 (pid " in ending.said and "first update" in ending.said
-
-
 def exchanges() -> int:
     """A body: every exchange with values that tell the processes apart."""
     with distributed.process_group(torch.device("cpu")) as device:

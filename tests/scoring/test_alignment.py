@@ -15,7 +15,7 @@ from tiers import rest_slow
 from transcripts import OPTIONS, counts
 
 from las.runtime.errors import ArgumentError, DataError
-from las.scoring import transcript_files, word_network
+from las.scoring import transcript_files
 from las.scoring.alignment import Aligned, AlignmentRules, align
 from las.scoring.word_network import Marked
 
@@ -77,14 +77,6 @@ def test_counts_by_hand(reference, hypothesis, expected, rules):
     assert counts(aligned(reference, hypothesis, rules)) == expected
 
 
-def test_words_of_alternatives_are_numbered_as_sclite_walks_them():
-    """First the arcs of the node where alternatives begin, nested ones where the outer ones do."""
-    text = "x { { a / b } c / d { e / f } }"
-    found = word_network.network(word_network.parse(Marked(text.split())))
-    assert found.words == ["x", "a", "b", "d", "c", "e", "f"]
-    assert found.previous == [(), (0,), (1,), (1,), (1,), (2, 3), (4,), (4,)] and found.last == (5, 6, 7)
-
-
 REFUSED = {
     "a { b / c": "no closing }",  # sclite leaves the words out and says nothing
     "a { / } b": "have no word",  # sclite crashes here and below
@@ -100,11 +92,6 @@ def test_markup_that_cannot_be_read_is_refused(text):
     for pair in ((text, "a"), ("a", text)):
         with pytest.raises(DataError, match=REFUSED[text]):
             aligned(*pair)
-
-
-@pytest.mark.parametrize("text", ["a { / } b", "{ }", "a{b / c} d", "{ " * 31 + "a" + " }" * 31])
-def test_sclite_scores_nothing_of_what_is_refused(text, tmp_path):
-    assert "</SYSTEM>" not in transcripts.run([(text, "a")], "", tmp_path)
 
 
 def textbook(reference: list[str], hypothesis: list[str]) -> list[Aligned]:

@@ -238,6 +238,5 @@ def test_the_seed_decides_also_where_large_tests_are_drawn_in_parts(monkeypatch:
     assert error_rates.interval(rates, {}, 1) == whole
 
 
-@pytest.mark.parametrize("words", [[0], [0, 0, 1]])
-def test_there_is_no_interval_where_a_resampled_test_may_have_no_words(words: list[int]) -> None:
-    assert error_rates.interval({str(i): ErrorRate(0, 0, 1, each, 1) for i, each in enumerate(words)}, {}) is None
+def test_there_is_no_interval_where_a_resampled_test_may_have_no_words() -> None:
+    assert error_rates.interval({str(i): ErrorRate(0, 0, 1, words, 1) for i, words in enumerate([0, 0, 1])}, {}) is None

@@ -45,17 +45,6 @@ def test_a_border_is_compared_with_the_middle_of_a_word_in_single_precision(
     assert heard(two, [word(*each) for each in words]) == expected
 
 
-def test_ignored_segments_take_their_words_with_them_and_have_no_number() -> None:
-    references = [segment(0.0, 1.0, stm.IGNORED), segment(1.0, 2.0)]
-    pairs = segments.time_segments(references, [word(0.5, 0.1, "a"), word(1.5, 0.1, "b")])
-    assert [(pair.id, pair.hypothesis) for pair in pairs] == [("spk-000", ["b"])]
-
-
-def test_alternatives_stay_together_and_the_latest_word_decides() -> None:
-    words = [tag("<ALT_BEGIN>"), word(0.5, 0.1, "a"), tag("<ALT>"), word(1.5, 0.1, "b"), tag("<ALT>"), tag("<alt_end>")]
-    assert heard([segment(0.0, 1.0), segment(1.0, 2.0)], words) == ["", "{ a / b / @ }"]
-
-
 def test_a_channel_may_be_missing_in_the_hypothesis_only() -> None:
     assert heard([segment(0.0, 1.0, file="F", channel="a")], [word(0.5, 0.1, "a", "f", "A")]) == ["a"]
     both = [segment(0.0, 1.0), segment(0.0, 1.0, channel="B")]
