@@ -1,4 +1,4 @@
-"""How far the states of a listener reach: where along time the gradient of its middle state lies, and their rms.
+"""Reach of the states of a listener: where along time the gradient of its middle state lies, and their rms.
 
 Of an utterance, let s be the state in the middle, c the row there at the bottom of the listener, and v a random
 direction. Near is the share of Σ_t ‖∂(vᵀs)/∂x_t‖ over rows x_t with |t - c| at most `NEAR`, far that with |t - c| above

@@ -63,7 +63,7 @@ MEASURES = {
 }
 """The numbers of a training, besides those of further test sets such as `hub5_01`."""
 EACH_SEED = "each seed, by dev loss"
-"""What chooses the learning rates of tables."""
+"""The seeds and the measure that choose the learning rates of a table."""
 FORMER = {
     "loss_change": "batch_loss_change",
     "loss_range": "own_loss_range",
@@ -156,7 +156,7 @@ class Table:
     excerpt: Excerpt | None = None
     """The part of run folders that pages show; None in tables of earlier releases."""
     chosen_by: str = "seed 1, by dev error"
-    """What chose the learning rates where there are several; the default is that of earlier releases."""
+    """The seeds and the measure that chose the learning rates; the default is that of earlier releases."""
     looks: tuple[int, ...] = ()
     """Numbers of seeds at which claims were judged while seeds were added (`until=decided`); empty without that."""
 

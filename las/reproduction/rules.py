@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many of a row's trainings have something."""
+    """A number of a row's trainings, of all of them."""
 
     name: str
     found: int
