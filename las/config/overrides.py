@@ -144,12 +144,6 @@ def quoted(key: str, value: str) -> str:
     return shlex.quote(f'{key}="{escaped}"')
 
 
-def require_readable(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for the first override that Hydra's grammar cannot read."""
-    if message := explain_unreadable(overrides):
-        raise ConfigError(message)
-
-
 def explain(error: Exception, name: str, overrides: list[str], directory: Path) -> str:
     """Message with the nearest keys when an override names an unknown key, else Hydra's own message."""
     from hydra.errors import HydraException
@@ -231,7 +225,8 @@ def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 
     swept = [override for override in overrides if not HYDRA.match(override)]
     try:
-        require_readable(swept)
+        if message := explain_unreadable(swept):
+            raise ConfigError(message)
         parsed = map(_parsed, swept)
         choices = [
             [f"{parsed_override.get_key_element()}={value}" for value in parsed_override.sweep_string_iterator()]

@@ -61,16 +61,6 @@ def test_problems_of_every_split_are_listed_counted_and_end_in_3(words: Path, la
     assert re.search(r"empty file +. +2 . +1 . +0 ", answer.out) and re.search(r"silent +. +0 . +0 . +1 ", answer.out)
 
 
-def test_too_many_unknown_symbols_end_in_3_in_every_split(tmp_path: Path, las: Las) -> None:
-    """The file is named where the reason does not, too."""
-    tree(tmp_path, [*TRAIN, ""], dev=["YES 5"])
-    answer = las("check", *overrides(tmp_path))
-    answer.fails(3, "1 12")
-    assert "(fbbb_0)" in answer.out
-    utterance = name("train", len(TRAIN))
-    assert f"train {utterance}: {wav(tmp_path, utterance)}: the transcript" in answer.out
-
-
 def test_limits_are_keys_of_the_config(words: Path, las: Las) -> None:
     soundfile.write(wav(words, name("train", 0)), 1.2 * np.sin(np.arange(8000) * 0.1), 16000, "FLOAT")
     assert "clipped: " in las("check", *overrides(words)).out

@@ -35,7 +35,7 @@ def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: li
     for seed in (1, 2):
         folders = [Path(f"runs/after{after}/timit/seed{seed}") for after in (1, 100)]
         broken, whole = (json.loads((folder / "result.json").read_text()) for folder in folders)
-        assert "the model is not learning" in broken["broken"] and "broken" not in whole
+        assert "not learning" in broken["broken"] and "broken" not in whole
         assert broken["seed"] == whole["seed"] == seed
         lines = answer.out.splitlines()
         assert any(line.startswith(f"{folders[0]}: broken at step") for line in lines)
@@ -51,16 +51,12 @@ def test_combinations_come_in_the_order_of_hydra() -> None:
     assert sweep.combinations(["shapes=[1,2]"]) == [("shapes=[1,2]",)]
 
 
-def test_trainings_that_would_share_a_folder_are_refused(short: list[str], las: Las) -> None:
-    las("train", "-m", *short, "optim.lr=0.1,0.01").fails(2, "runs/baseline/timit/seed1: 'name=x_${optim.lr}'")
-    assert not Path("runs").exists()
-
-
 def test_mistakes_are_named_before_anything_is_trained(short: list[str], las: Las) -> None:
     for given, says in (
         (["+experiment=baseline,ln_bth"], "ln_both"),
         (["seed=1,2", "trainer.max_step=3"], "trainer.max_steps"),
         (["seed=1,2", "name"], "name"),
+        (["optim.lr=0.1,0.01"], "runs/baseline/timit/seed1: 'name=x_${optim.lr}'"),
     ):
         las("train", "-m", *short, *given).fails(2, says)
         assert not Path("runs").exists()

@@ -8,8 +8,6 @@ from console import Answer, Las
 from tiny_words import TRAIN, overrides, tree, wav
 
 from las.cli import train
-from las.config.build import compose
-from las.runtime.errors import ConfigError
 
 WORDS = sorted({word for text in TRAIN for word in text.split()})
 
@@ -74,12 +72,3 @@ def test_words_are_tuned_and_then_transcribed_with(run: Las, las: Las, root: Pat
 )
 def test_errors_say_what_to_type(given: list[str], code: int, words: str, run: Las) -> None:
     run("decode", "split=test", *given).fails(code, words)
-
-
-def test_one_value_stands_for_the_option_and_its_key() -> None:
-    with_value = compose("decode", ["checkpoint=x", "search.lexicon=w.txt", "search.hot_words=[A,NEW YORK]"])
-    by_option = ["+scorer@search.lexicon=lexicon", "search.lexicon.path=w.txt"]
-    by_option += ["+scorer@search.hot_words=hot_words", "search.hot_words.words=[A,NEW YORK]"]
-    assert with_value == compose("decode", ["checkpoint=x", *by_option])
-    with pytest.raises(ConfigError, match=r"search\.lexicon\.path"):
-        compose("decode", ["checkpoint=x", "+scorer@search.lexicon=lexicon"])

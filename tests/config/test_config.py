@@ -38,9 +38,7 @@ def choices(group: str, mounted: str = "") -> list[list[str]]:
 
 
 OPTIONS = [
-    *(
-        [f"model={name}"] for name in names("model") if not name.startswith("hybrid_")
-    ),  # tests/nn/test_acoustic_model.py
+    *([f"model={name}"] for name in names("model") if not name.startswith("hybrid_")),  # else: nn/test_acoustic_model.py
     *choices("features", "model.features"),
     *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
     *choices("attention", "model.speller.attention"),
@@ -48,18 +46,8 @@ OPTIONS = [
     *choices("layer", "+model.listener.layer"),
 ]
 GROUPS = (
-    "augment",
-    "gradients",
-    "init",
-    "learning_rate",
-    "loss",
-    "optim",
-    "order",
-    "pretraining",
-    "schedule",
-    "search",
-    "trainer",
-    "weight_noise",
+    *("augment", "gradients", "init", "learning_rate", "loss", "optim", "order"),
+    *("pretraining", "schedule", "search", "trainer", "weight_noise"),
 )
 OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 

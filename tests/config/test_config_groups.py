@@ -31,14 +31,10 @@ def test_no_part_of_a_config_can_be_left_out(name: str) -> None:
     ("given", "words"),
     [
         ("~augment", "augment=none (all: noise,"),
-        ("~augment=none", "augment=none (all: noise,"),
         ("~corpus", "corpus=... (all: an4,"),
         ("~search@validation_search", "search@validation_search=... beam,"),
         ("~cell@model.listener.cell", "cell@model.listener.cell=... ba2016,"),
         ("~seed", "seed=..."),
-        ("~trainer.device", "trainer.device=..."),
-        ("~pretraining.stages", "pretraining.stages=..."),
-        ("~corpus._target_", "corpus._target_=..."),
     ],
 )
 def test_what_is_left_out_says_what_to_type(
@@ -62,7 +58,6 @@ def test_scorers_and_front_ends_can_be_left_out() -> None:
     [
         ("train hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
         ("train +hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
-        ("train ++hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
         ("train hydra.sweep.dir=/tmp/x", "run_dir=/tmp/x"),
         ("train hydra/launcher=joblib", "sweeps"),
         ("score hydra.run.dir=/tmp/x reference=a hypothesis=b", "sweeps"),
@@ -78,33 +73,29 @@ def test_keys_of_hydra_that_have_no_use_are_refused_for_the_key_that_works(comma
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("command", "says"),
     rest_slow(
         [
-            ("train", ["cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
-            ("train", ["+cell=ba2016"], "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
+            ("train cell=ba2016", "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
+            ("train +cell=ba2016", "cell@model.listener.cell=ba2016 or cell@model.speller.cell=ba2016"),
+            ("train cell@model.listner.cell=lstm", "cell@model.listener.cell=lstm or cell@model.speller.cell=lstm"),
+            ("train features=fbank80", "features@model.features=fbank80"),
+            ("train attention=dot", "attention@model.speller.attention=dot"),
+            ("train tokens=characters", "tokens@corpus.tokens=characters"),
+            ("train front_end=park2019", "+front_end@model.listener.front_end=park2019"),
+            ("train model=park2019_las_4_1024 front_end=lingvo", "front_end@model.listener.front_end=lingvo"),
+            ("train scorer=coverage", "+scorer@search.coverage=coverage"),
+            ("train search@x=beam", "search=beam or search@validation_search=beam"),
             (
-                "train",
-                ["cell@model.listner.cell=lstm"],
-                "cell@model.listener.cell=lstm or cell@model.speller.cell=lstm",
-            ),
-            ("train", ["features=fbank80"], "features@model.features=fbank80"),
-            ("train", ["attention=dot"], "attention@model.speller.attention=dot"),
-            ("train", ["tokens=characters"], "tokens@corpus.tokens=characters"),
-            ("train", ["front_end=park2019"], "+front_end@model.listener.front_end=park2019"),
-            ("train", ["model=park2019_las_4_1024", "front_end=lingvo"], "front_end@model.listener.front_end=lingvo"),
-            ("train", ["scorer=coverage"], "+scorer@search.coverage=coverage"),
-            ("train", ["search@x=beam"], "search=beam or search@validation_search=beam"),
-            (
-                "language_model",
-                ["cell=lstm"],
+                "language_model cell=lstm",
                 "cell@lm.cell=lstm or cell@model.listener.cell=lstm or cell@model.speller.cell=lstm",
             ),
         ],
         keep=3,
     ),
 )
-def test_a_group_without_its_place_is_told_the_places_and_they_work(name: str, given: list[str], says: str) -> None:
+def test_a_group_without_its_place_is_told_the_places_and_they_work(command: str, says: str) -> None:
+    name, *given = command.split()
     with pytest.raises(ConfigError) as error:
         compose(name, given)
     assert str(error.value).startswith(f"{given[-1]}: ") and str(error.value).endswith(f": {says}")

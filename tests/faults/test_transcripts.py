@@ -101,22 +101,6 @@ def test_empty_references_are_decoded_and_scored_as_insertions_only(tmp_path: Pa
     assert re.search(r"empty transcript +. +0 . +1 . +2 ", checked.out)
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "says"),
-    [
-        ([*TRAIN, ""], ["GO"], "1 of 9 training"),
-        (TRAIN, ["GO", "GO\0ON"], name("test", 1)),
-        (TRAIN, ["GO", "CAFE\u0301"], name("test", 1)),
-    ],
-)
-def test_what_would_spoil_the_training_or_the_score_stops(
-    train: list[str], test: list[str], says: str, tmp_path: Path, las: Las
-) -> None:
-    tree(tmp_path, train, test=test)
-    answer = las("train", *overrides(tmp_path, *(MANY if train is TRAIN else [])))
-    assert answer.code == 3 and "cannot be used" in answer.err and says in answer.err
-
-
 def test_texts_are_checked_where_the_audio_cannot_be_read(tmp_path: Path) -> None:
     """The audio is named first: there is one reason for each utterance."""
     asked = quality.QualityCriteria(Characters("A"), 16000, 1, quality.QualityLimits(), None)
