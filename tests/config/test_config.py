@@ -37,8 +37,9 @@ def choices(group: str, mounted: str = "") -> list[list[str]]:
     return [[f"{place}={name}", *NEEDED.get(name, [])] for name in names(group)]
 
 
+# The hybrid models run in tests/nn/test_acoustic_model.py.
 OPTIONS = [
-    *([f"model={name}"] for name in names("model") if not name.startswith("hybrid_")),  # else: nn/test_acoustic_model.py
+    *([f"model={name}"] for name in names("model") if not name.startswith("hybrid_")),
     *choices("features", "model.features"),
     *([f"cell@model.{part}.cell={name}" for part in ("listener", "speller")] for name in names("cell")),
     *choices("attention", "model.speller.attention"),
