@@ -12,9 +12,8 @@ from las.data.sampler import BatchSize
 from las.decoding import tuned_search
 from las.decoding.base import Search
 from las.decoding.evaluation import Condition, decode_split, write_lines, write_references
-from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
-from las.decoding.transcription import Transcription
+from las.decoding.transcription import Transcription, find_audio
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError

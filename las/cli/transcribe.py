@@ -18,9 +18,8 @@ from las.data.audio import files, streaming
 from las.data.audio.streaming import Segmenter
 from las.decoding import captions, tuned_search
 from las.decoding.evaluation import Search
-from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber, load
-from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.transcription import SegmentTranscript, Transcription, find_audio
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError, DataError, suggest

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from las.data import manifest
-from las.decoding.recordings import find_audio
 from las.decoding.transcriber import Transcriber
-from las.decoding.transcription import SegmentTranscript, Transcription
+from las.decoding.transcription import SegmentTranscript, Transcription, find_audio
 from las.reproduction import charts, excerpts
 from las.runtime import progress, templates
 from las.runtime.errors import DataError

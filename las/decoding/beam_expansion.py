@@ -17,12 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from las.decoding.base import Hypothesis
-from las.decoding.scorers.base import score_type
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""
+
+
+def score_type(device: torch.device) -> torch.dtype:
+    """The type in which scores are summed."""
+    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
+
+
+def possible(log_probs: Tensor) -> Tensor:
+    """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
+    return log_probs.nan_to_num(-math.inf, -math.inf, -math.inf)
 
 
 class BeamState(NamedTuple):

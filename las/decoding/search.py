@@ -29,9 +29,17 @@ from torch import Tensor
 from las.config import sizes
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis
-from las.decoding.beam_expansion import Backtrace, BeamExpansion, BeamState, BeamStep, expansion_on, first_beams
+from las.decoding.beam_expansion import (
+    Backtrace,
+    BeamExpansion,
+    BeamState,
+    BeamStep,
+    expansion_on,
+    first_beams,
+    possible,
+)
 from las.decoding.scorers import combined
-from las.decoding.scorers.base import Constraint, Scorer, SearchStep, possible, reorder, select_utterances
+from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, select_utterances
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.acoustic_model import FrameScores
 from las.nn.kernels import choice

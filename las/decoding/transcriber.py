@@ -1,6 +1,7 @@
 """Transcription of audio files with a trained checkpoint."""
 
 import copy
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,13 +19,12 @@ from las.data import tokenizers
 from las.data.audio import streaming
 from las.data.audio.streaming import AudioSegment, Channel, Recording, Segmenter
 from las.data.loader import Batch
-from las.decoding import evaluation, recordings, transcription, tuned_search
+from las.decoding import evaluation, transcription, tuned_search
 from las.decoding.base import Hypothesis, WordSearch, prepare, require_search, tokens_of
 from las.decoding.evaluation import Search
 from las.decoding.hybrid import word_times
-from las.decoding.recordings import Audio
 from las.decoding.search import require_finite_scores, resized
-from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
+from las.decoding.transcription import Audio, SegmentTranscript, TimedToken, TimedWord, Transcription
 from las.hmm import lexicon as hmm_lexicon
 from las.hmm import tying
 from las.hmm.segments import FrameTimes
@@ -51,7 +51,8 @@ class TrainedModel(NamedTuple):
 class Transcriber:
     """A trained model with its tokenizer and a search; `las.load` makes one from a run folder.
 
-    Files may have any sample rate and number of channels; long ones are transcribed in segments, made by `cutter`.
+    Files may have any sample rate and number of channels; long ones are transcribed in segments, which
+    `cutter` makes, given the sample rate.
 
     >>> import las
     >>> transcriber = las.load("run", search=las.BeamSearch(4))
@@ -66,14 +67,19 @@ class Transcriber:
         sample_rate: int,
         search: Search,
         config: Config,
-        cutter: Segmenter,
+        cutter: Callable[[int], Segmenter] = Segmenter,
     ) -> None:
         self.model = model.eval()
         self.tokens = tokens
         self.sample_rate = sample_rate
         self.search = search
         self.config = config
-        self.cutter = cutter
+        self._cutter = cutter
+
+    @functools.cached_property
+    def cutter(self) -> Segmenter:
+        """The segmenter of long audio."""
+        return self._cutter(self.sample_rate)
 
     @property
     def attention_model(self) -> ListenAttendSpell:
@@ -146,7 +152,7 @@ class Transcriber:
         transcriber = copy.copy(self)
         if beam_size is not None:
             transcriber.search = resized(self.search, beam_size)
-        with recordings.opened(several, sample_rate) as files:
+        with transcription.opened(several, sample_rate) as files:
             try:
                 transcriptions = list(transcriber.transcribe_all(files.audio, channel))
             except DataError as error:
@@ -342,7 +348,7 @@ def load(
     require_search(search, model)
     prepare(search, tokens, lexicon, tied, model.ctc is not None, checkpoint.graphs(Path(path)))
     tokens = tokens_of(search, tokens)
-    return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter(sample_rate))
+    return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter)
 
 
 def restore(path: str | Path, strict: bool = False) -> TrainedModel:

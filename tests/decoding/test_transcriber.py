@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,9 @@ import las as package
 from las.cli import demo_app
 from las.data.audio import files
 from las.data.audio.streaming import Segmenter
-from las.decoding.recordings import find_audio
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber
-from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription
+from las.decoding.transcription import SegmentTranscript, TimedToken, TimedWord, Transcription, find_audio
 from las.runtime.errors import ArgumentError, ConfigError, DataError, StorageError
 
 
@@ -108,7 +108,7 @@ def test_pieces_are_heard_the_same_in_any_company(transcriber: Transcriber, tmp_
         RATE,
         transcriber.search,
         transcriber.config,
-        Segmenter(RATE, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
+        partial(Segmenter, longest_s=0.5, shortest_s=0.2, overlap_s=0.1, pause_s=0.1),
     )
     paths = [sound(tmp_path / f"{seconds}.wav", seconds, seed=int(10 * seconds)) for seconds in (0.3, 2.0, 0.4, 1.3)]
     many, few = (list(transcriber.transcribe_all(paths, batch_size=size)) for size in (7, 1))

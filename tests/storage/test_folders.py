@@ -10,7 +10,7 @@ from tiny import sound
 
 from las.data.audio.folder import AudioFolder
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
-from las.decoding.recordings import find_audio
+from las.decoding.transcription import find_audio
 from las.hmm import imported, textgrid
 from las.storage import folders
 

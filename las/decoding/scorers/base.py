@@ -145,11 +145,6 @@ def select_utterances(state: State, rows: Int[Tensor, " selected"]) -> State:
     return mapped(state, lambda tensor: tensor[rows])
 
 
-def score_type(device: torch.device) -> torch.dtype:
-    """The type in which scores are summed."""
-    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
-
-
 def check_weight(weight: float, below: float = math.inf) -> None:
     """Raise ArgumentError for a weight that no scorer of probabilities can have."""
     if not 0 <= weight < below:
@@ -164,8 +159,3 @@ def require_bound(bound: Bound | None, name: object, advice: str = "") -> Bound:
             f"{name}: a search with it must be told the tokens: {advice}call search.bind(tokenizer, has_ctc)"
         )
     return bound
-
-
-def possible(log_probs: Tensor) -> Tensor:
-    """Log-probabilities with -inf (impossible) in place of invalid values, NaN and +inf."""
-    return log_probs.nan_to_num(-math.inf, -math.inf, -math.inf)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from las.decoding.beam_expansion import possible, score_type
 from las.decoding.scorers.base import (
     BatchConstraint,
     BatchScorer,
@@ -15,8 +16,6 @@ from las.decoding.scorers.base import (
     Scorer,
     SearchStep,
     State,
-    possible,
-    score_type,
 )
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 

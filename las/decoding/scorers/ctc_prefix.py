@@ -28,7 +28,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
-from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight, score_type
+from las.decoding.beam_expansion import score_type
+from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight
 from las.nn.ctc import BLANK, no_ctc_error
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, call, dense

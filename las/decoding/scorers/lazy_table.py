@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.scorers.base import BatchComponent, BatchScorer, SearchStep, State, score_type
+from las.decoding.beam_expansion import score_type
+from las.decoding.scorers.base import BatchComponent, BatchScorer, SearchStep, State
 
 MAX_ENTRIES = 1 << 24
 """Entries of a table above which the next search begins another one."""
