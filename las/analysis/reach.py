@@ -1,9 +1,10 @@
 """Reach of the states of a listener: where along time the gradient of its middle state lies, and their rms.
 
 Of an utterance, let s be the state in the middle, c the row there at the bottom of the listener, and v a random
-direction. Near is the share of Σ_t ‖∂(vᵀs)/∂x_t‖ over rows x_t with |t - c| at most `NEAR`, far that with |t - c| above
-`FAR`; shares are means over utterances. A recurrence that forgets slowly before anything is learned, as with a norm of
-U h at gain 1, is far; where states shrink from layer to layer, the root mean square (rms) at the top is small.
+direction of length 1. Near is the share of Σ_t ‖∂(vᵀs)/∂x_t‖ over rows x_t with |t - c| at most `NEAR`, far that with
+|t - c| above `FAR`; shares are means over utterances. The sensitivity is the root mean square over utterances of
+‖∂(vᵀs)/∂x‖, all rows together. It explodes where a recurrence enlarges what went before, as with a norm of U h at gain
+1, and vanishes with the states' root mean square (rms) where they shrink from layer to layer.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ NEAR, FAR = 10, 30
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """Measure on the examples, in evaluation mode: `near`, `far`, and `layers` with the rms of the states they read."""
+    """Measure on the examples in evaluation mode: `near`, `far`, `sensitivity`, and the rms of layers' inputs."""
     batch, model = subject.examples, subject.model
     with evaluating(model), torch.enable_grad():
         listened = activations.listen(model, batch)
@@ -30,14 +31,16 @@ def measure(subject: Probe) -> dict[str, Any]:
         direction = torch.randn(listened.encoded.shape[-1], generator=generator).to(listened.encoded)
         utterances = torch.arange(len(listened.num_states), device=listened.encoded.device)
         middle = listened.encoded[utterances, listened.num_states // 2]
-        (gradient,) = torch.autograd.grad((middle @ direction).sum(), [listened.inputs[0]])
+        projected = (middle @ direction).sum() / direction.norm()
+        (gradient,) = torch.autograd.grad(projected, [listened.inputs[0]])
     near, far = shares(gradient, listened.num_rows[0])
+    sensitivity = float(gradient.double().square().sum((1, 2)).mean().sqrt())
     rows = {
         f"listener {number} reads": (each, listened.num_rows[number]) for number, each in enumerate(listened.inputs)
     }
     rows["listener writes"] = (listened.encoded, listened.num_states)
     layers = [{"layer": name, "rms": _rms(*each)} for name, each in rows.items()]
-    return {"near": near, "far": far, "layers": layers}
+    return {"near": near, "far": far, "sensitivity": sensitivity, "layers": layers}
 
 
 def shares(gradient: Tensor, num_rows: Tensor) -> tuple[float, float]:
@@ -60,7 +63,8 @@ def _rms(rows: Tensor, lengths: Tensor) -> float:
 def table(results: dict[str, Any]) -> Table:
     """The rms by layer; the shares stand in the title."""
     near, far = 100 * results["near"], 100 * results["far"]
-    title = f"reach of the listener: {near:.0f} % within {NEAR} rows, {far:.0f} % beyond {FAR}"
+    title = f"reach of the listener: {near:.0f} % within {NEAR} rows, {far:.0f} % beyond {FAR}, "
+    title += f"sensitivity {results['sensitivity']:.3g}"
     table = Table("states", title=title)
     table.add_column("rms", justify="right")
     for row in results["layers"]:
@@ -69,8 +73,13 @@ def table(results: dict[str, Any]) -> Table:
 
 
 def draw(history: Sequence[dict[str, Any]], pictures: plots.PictureFolder) -> None:
-    """Draw the shares and the rms by layer against the step."""
+    """Draw the shares, the sensitivity and the rms by layer against the step."""
     along = {name: [point[name] for point in history] for name in ("near", "far")}
     rms = plots.curves(history, "layers", "layer", lambda row: row["rms"])
-    panels = [plots.Panel("share of the gradient", "linear", along), plots.Panel("rms", "log", rms)]
+    sensitivity = {"sensitivity": [point["sensitivity"] for point in history]}
+    panels = [
+        plots.Panel("share of the gradient", "linear", along),
+        plots.Panel("sensitivity", "log", sensitivity),
+        plots.Panel("rms", "log", rms),
+    ]
     pictures.lines("reach", [point["step"] for point in history], panels)

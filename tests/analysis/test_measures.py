@@ -282,7 +282,7 @@ def test_the_reach_of_a_state_is_where_its_gradient_lies() -> None:
 def test_the_reach_of_a_listener_is_measured_by_autograd() -> None:
     of = subject("model.listener.input_reduction=1", draws="off")
     found = reach.measure(of)
-    assert 0 < found["near"] < 1 and found["near"] + found["far"] <= 1 + 1e-9
+    assert found["sensitivity"] > 0 and 0 < found["near"] < 1 and found["near"] + found["far"] <= 1 + 1e-9
     with torch.no_grad():
         listened = activations.listen(of.model.eval(), of.examples)
     assert [row["layer"] for row in found["layers"]][-1] == "listener writes"
