@@ -357,7 +357,8 @@ def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequenc
     atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():
         progress.say(f"{claim}: {verdict.answer}. {verdict.text}")
-    written += [f"{table.stem}.json", f"{table.stem}.html", path.name]
+    written += [name for name in (f"{table.stem}.json",) if (results / name).exists()]
+    written += [f"{table.stem}.html", path.name]
     progress.say(f"written to {results}: {', '.join(written)}")
 
 
@@ -375,8 +376,8 @@ def write_pages(results: Path, table: Table, verdicts: Mapping[str, Verdict]) ->
     """
     of_corpus = f"{table.tier}-{table.corpus}"
     pages = {f"claims-{of_corpus}.md": markdown.claims_document(verdicts, table.tier, table.corpus)}
-    for path in sorted(results.glob(f"*-{of_corpus}.json")):
-        own = reproduction_results.read(path)
+    others = [reproduction_results.read(path) for path in sorted(results.glob(f"*-{of_corpus}.json"))]
+    for own in (table, *(other for other in others if other.stem != table.stem)):
         compared = hypotheses.stored(results, own.stem).compare(own)
         asked = reproduction_recipe.read(own.recipe)
         pages[f"{own.stem}.md"] = markdown.document(asked, own, claims.of_recipe(verdicts, own.recipe), compared)
