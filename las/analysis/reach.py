@@ -17,6 +17,7 @@ from torch import Tensor
 from las.analysis import activations, plots
 from las.analysis.probe import Probe
 from las.analysis.state_guard import evaluating
+from las.nn.normalisation import mask_of
 
 NEAR, FAR = 10, 30
 """Rows at the bottom of the listener."""
@@ -29,8 +30,8 @@ def measure(subject: Probe) -> dict[str, Any]:
         listened = activations.listen(model, batch)
         generator = torch.Generator().manual_seed(0)
         direction = torch.randn(listened.encoded.shape[-1], generator=generator).to(listened.encoded)
-        utterances = torch.arange(len(listened.num_states), device=listened.encoded.device)
-        middle = listened.encoded[utterances, listened.num_states // 2]
+        utterances = torch.arange(len(listened.num_states))
+        middle = listened.encoded[utterances, listened.num_states.cpu() // 2]
         projected = (middle @ direction).sum() / direction.norm()
         (gradient,) = torch.autograd.grad(projected, [listened.inputs[0]])
     near, far = shares(gradient, listened.num_rows[0])
@@ -47,8 +48,8 @@ def shares(gradient: Tensor, num_rows: Tensor) -> tuple[float, float]:
     """Shares near and far of the norms of gradients, [batch, rows, size]; NaN where nothing arrives."""
     norms = gradient.double().norm(dim=-1)
     row = torch.arange(norms.shape[1], device=norms.device)
-    distance = (row - (num_rows // 2).unsqueeze(1)).abs()
-    norms = norms * (row < num_rows.unsqueeze(1))
+    distance = (row - (num_rows // 2).unsqueeze(1).to(row.device)).abs()
+    norms = norms * mask_of(num_rows, len(row), row.device)
     parts = ((norms * chosen).sum(1) / norms.sum(1) for chosen in (distance <= NEAR, distance > FAR))
     near, far = (float(part.mean()) for part in parts)
     return near, far
@@ -56,8 +57,7 @@ def shares(gradient: Tensor, num_rows: Tensor) -> tuple[float, float]:
 
 def _rms(rows: Tensor, lengths: Tensor) -> float:
     """Root mean square of unpadded rows, [batch, rows, size]."""
-    true = torch.arange(rows.shape[1], device=rows.device) < lengths.unsqueeze(1)
-    return float(rows.detach().double()[true].square().mean().sqrt())
+    return float(rows.detach().double()[mask_of(lengths, rows.shape[1], rows.device)].square().mean().sqrt())
 
 
 def table(results: dict[str, Any]) -> Table:

@@ -357,7 +357,8 @@ def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequenc
     atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():
         progress.say(f"{claim}: {verdict.answer}. {verdict.text}")
-    written += [name for name in (f"{table.stem}.json",) if (results / name).exists()]
+    if (results / f"{table.stem}.json").exists():
+        written.append(f"{table.stem}.json")
     written += [f"{table.stem}.html", path.name]
     progress.say(f"written to {results}: {', '.join(written)}")
 

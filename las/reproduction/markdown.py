@@ -105,8 +105,8 @@ def _rates(table: Table) -> list[str]:
     note = f"Chosen by {table.chosen_by}; in brackets how many of the trainings with a rate count."
     if table.chosen_by != EACH_SEED:
         note += (
-            " This choice is a chance that p values and intervals do not contain: between equal rows, simulated, 14 to "
-            "22 % of differences are then false in place of 5 %."
+            " This choice is a chance that p values and intervals do not contain: more differences than one in twenty "
+            "are false between equal rows (docs/statistics.md)."
         )
     return ["## Learning rates", "", note, "", *table_lines(headings, rows), ""]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from trained_tables import table
 
+from las.reproduction import statistics
 from las.reproduction.rules import (
     FAILS,
     FAR,
@@ -60,6 +61,20 @@ def choosing(names: str, n: int, rates: tuple[float, ...]) -> Draws:
         return chosen
 
     return draw
+
+
+@pytest.mark.slow
+def test_a_rate_that_one_seed_chooses_for_all_makes_false_differences() -> None:
+    """The choice of earlier releases, with rates half a standard deviation apart."""
+    generator, false, tables = np.random.default_rng(0), 0, 1500
+    for _ in range(tables):
+        rows = []
+        for _ in "ab":
+            both, dev, test = generator.normal(0, 0.7, (3, 8, 3))
+            means = np.array([10.0, 10.5, 11.0])
+            rows.append((means + both + test)[:, np.argmin((means + both + dev)[0])].tolist())
+        false += (statistics.welch(*rows).p or 1.0) <= 0.05
+    assert 0.1 < false / tables < 0.2
 
 
 FOURTEEN = [f"r{number}" for number in range(13)]
