@@ -82,14 +82,6 @@ def test_what_is_no_audio_file_says_what_it_is(tmp_path, name: str) -> None:
         refused(f"{tmp_path / name}|{says}", read, tmp_path / name)
 
 
-def test_chunks_before_and_after_the_samples_are_not_samples(tmp_path) -> None:
-    path, odd = saved(tmp_path / "x.wav", noise(100)), b"note" + struct.pack("<I", 5) + b"hello\0"
-    content = path.read_bytes()
-    at = content.index(b"data")
-    path.write_bytes(content[:at] + odd + content[at:] + odd)
-    assert files.load(path).shape == (100,)
-
-
 def with_rate(path: Path, sample_rate: int) -> Path:
     """A file of a second whose header says another rate, in place: wav, flac or SPHERE."""
     saved(path, noise(RATE), "PCM_16", format="NIST" if path.suffix == ".sph" else None)

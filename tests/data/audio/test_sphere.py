@@ -2,7 +2,6 @@
 
 import threading
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,16 +25,15 @@ def sphere_bytes(samples: bytes, count: int, **fields: object) -> bytes:
     return ("\n".join([*lines, "end_head", ""])).encode().ljust(1024) + samples
 
 
-@pytest.mark.parametrize("coding", ["ulaw", "mu-law", "alaw"])
-def test_every_code_of_g711_as_libsndfile_decodes_it(tmp_path, coding: str) -> None:
+@pytest.mark.parametrize("coding", ["ulaw", "mu-law", "alaw", "pcm"])
+def test_every_code_of_one_byte_as_libsndfile_decodes_it(tmp_path, coding: str) -> None:
     path = tmp_path / "x.sph"
     path.write_bytes(
         sphere_bytes(bytes(range(256)), 256, sample_coding=coding, sample_n_bytes=1, sample_byte_format="1")
     )
     decoded = sphere.read(path)[:, 0]
     np.testing.assert_array_equal(decoded, soundfile.read(path, dtype="float32")[0])
-    np.testing.assert_allclose(decoded[:128], -decoded[128:], atol=1e-9)
-    assert 0.97 < np.abs(decoded).max() < 1
+    assert 0.97 < np.abs(decoded).max() <= 1
 
 
 def test_fields_are_typed_and_strings_as_long_as_they_say(tmp_path) -> None:
@@ -62,6 +60,9 @@ HEADERS = [
     (b"NIST_1A\n9999999\n", "header's size"),
     (b"NIST_1A\n   1024\nsample_count -i 5\n", "no end_head"),
     (sphere_bytes(b"", 0).replace(b"sample_count -i 0", b"sample_count -i x"), "sample_count"),
+    (sphere_bytes(b"", 0), "no samples|sample_count is 0"),
+    (sphere_bytes(bytes(40), 0, sample_coding="pcm,embedded-shorten-v2.00"), "no samples|sample_count is 0"),
+    (2 * sphere_bytes(bytes(32000), 16000), "another SPHERE file|1.00 s"),
     (sphere_bytes(b"", 0, sample_rate=None), "sample_rate|missing"),
     (sphere_bytes(b"", 0, sample_rate=0), "sample_rate is 0"),
     (sphere_bytes(b"", -1), "sample_count is -1"),
@@ -123,16 +124,6 @@ def test_shorten_of_every_coding(tmp_path, dtype: type, version: int) -> None:
     np.testing.assert_array_equal(sphere.read(path, 100, 50), whole[100:150])
     np.testing.assert_array_equal(files.load(path, channel=1, start_s=0.1, duration_s=0.05), whole[800:1200, 1])
     assert files.info(path) == files.AudioInfo(8000, 3000, 2)
-
-
-@pytest.mark.parametrize("kept", [1024, 1040, None])
-def test_a_sample_count_of_zero_is_named(tmp_path, kept: int | None) -> None:
-    """Compressed or not, cut or whole."""
-    path, plain = shorten_encoder.write_sphere(tmp_path / "x.sph", speech(np.int16)), tmp_path / "plain.sph"
-    path.write_bytes(path.read_bytes().replace(b"sample_count -i 3000", b"sample_count -i 0   ")[:kept])
-    plain.write_bytes(sphere_bytes(bytes(64), 0, channel_count=2))
-    for each in (path, plain):
-        refused(f"{each}: |no samples|sample_count is 0", sphere.read, each)
 
 
 def test_a_promised_number_of_channels_takes_no_memory(tmp_path) -> None:
@@ -233,11 +224,3 @@ def test_flipped_bits_in_a_compressed_file_are_found(tmp_path, dtype: type) -> N
         path.write_bytes(flipped)
         with pytest.raises(DataError, match=r"x\.sph.*(checksum|could be decoded)"):
             files.read(path)
-
-
-@pytest.mark.parametrize("subtype", ["ULAW", "PCM_S8"])
-def test_files_that_libsndfile_writes(tmp_path: Path, subtype: str) -> None:
-    """Samples of 8 bits are signed."""
-    path = tmp_path / "x.sph"
-    soundfile.write(path, 0.3 * np.sin(np.arange(800) / 10), 8000, format="NIST", subtype=subtype)
-    assert np.array_equal(sphere.read(path)[:, 0], soundfile.read(path, dtype="float32")[0])
