@@ -150,7 +150,7 @@ def test_a_full_disk_is_not_a_fault_of_the_audio(
         addfile(tar, header, source)
 
     monkeypatch.setattr(tarfile.TarFile, "addfile", full)
-    with pytest.raises(OSError, match="No space left on device") as raised:
+    with pytest.raises(OSError, match="No space left") as raised:
         packing.pack("train", utterances, tmp_path / "out", 1 << 30)
     assert raised.value.errno == errno.ENOSPC and str(raised.value.filename).endswith("train-000000.tar")
     assert not any((tmp_path / "out").iterdir())
@@ -243,7 +243,7 @@ def test_the_command_that_pack_prints_trains_the_same_model(packed: Path, traine
     assert command.split()[1:5] == ["las", "train", "corpus=timit", "corpus.partial=true"]
     assert f"corpus.root={packed / 'shards'}" in command and "output=" not in command
     answer = las("train", *tiny.overrides(packed, f"corpus.root={packed / 'shards'}"))
-    assert answer.code == 0 and f"audio from the shards in {packed / 'shards'}" in answer.out, answer.err
+    assert answer.code == 0 and f"shards in {packed / 'shards'}" in answer.out, answer.err
     splits = [json.loads((root / "run" / "result.json").read_text())["splits"] for root in (trained, packed)]
     models = [max((root / "run/checkpoints").glob("*/model.safetensors")).read_bytes() for root in (trained, packed)]
     assert splits[0] == splits[1] and models[0] == models[1]

@@ -2,22 +2,19 @@
 
 import csv
 import functools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import soundfile
 from console import Answer
 from refusals import refused
-from tiny import MODEL, QUICK, SHORT, sound
+from tiny import sound
 
 from las.data import manifest
 from las.data.corpora.files import FilesCorpus
 from las.data.quality import QualityLimits
-from las.data.synthesis.espeak import Espeak
 from las.data.text_rules import TextRules
 from las.runtime.errors import ConfigError
 from las.training import data_preparation
@@ -60,6 +57,11 @@ def prepare(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         return "\n".join([capsys.readouterr().out, *problems, *unknown])
 
     return run
+
+
+def said(out: str, words: str) -> bool:
+    """Whether a line of what was printed has all of some key words, separated by |."""
+    return any(all(word in line for word in words.split("|")) for line in out.splitlines())
 
 
 def written(root: Path, split: str, name: str = "files") -> list[manifest.Utterance]:
@@ -106,11 +108,16 @@ def test_rules_for_texts_and_symbols(prepare: Prepare, tmp_path: Path) -> None:
     assert """'corpus.text.drop="?éñ"'""" in out
     rules = TextRules(map=["ß: ss", "ñ: n"], drop=["é"], lowercase=True, remove_punctuation=True)
     out = prepare(dev="dev.csv", test_share=0.0, text=rules)
-    assert "dev: 4 of" not in out and "8: ' ' 'a' 'e' 'i' 'j' 'n' 's' 'ü'" in out
+    assert "dev: 4 of" not in out and said(out, "characters|, 8: |'a'|'j'|'ü'")
     assert "  map: 12 texts, 'ß' 11 times, 'ñ' once; 'Süß,' becomes 'Süss,'" in out
     assert [each.text for each in written(tmp_path, "dev")] == ["j nein"]
     table(tmp_path / "dev.csv", [(rows[0][0], "nein <unk>", "x")])
     assert """'corpus.text.drop="<>ku"'""" in prepare(dev="dev.csv", test_share=0.0, unit="bpe", pieces=14)
+
+
+def test_too_many_pieces_name_the_key(prepare: Prepare, tmp_path: Path) -> None:
+    table(tmp_path / "all.csv", recordings(tmp_path))
+    refused("largest|corpus.pieces", lambda: prepare(unit="bpe"))
 
 
 def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
@@ -126,11 +133,8 @@ def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
     ]
     table(tmp_path / "all.csv", rows, SEGMENTS)
     out = prepare(dev="all.csv", test_share=0.0)
-    assert (
-        "sample rates (files): 8,000 Hz (3), 22,050 Hz (1). Those of another rate than 8,000 Hz are resampled, into "
-        "data/resampled/files\n" in out
-    )
-    assert "dev: recordings that are in train too (4): a, b-1-0000250-0000750" in out
+    assert said(out, "8,000 Hz (3), 22,050 Hz (1)|than 8,000 Hz|into data/resampled/files")
+    assert said(out, "dev: recordings|train too (4): a, b-1-0000250-0000750")
     listed = {each.id: each for each in written(tmp_path, "train")}
     assert list(listed) == ["a", "b-1-0000250-0000750", "c-0000500-0001005", "d-0-0000500-0000900"]
     stretches = [(each.channel, each.start_s, pytest.approx(each.duration_s)) for each in listed.values()]
@@ -138,10 +142,7 @@ def test_rates_channels_and_stretches(prepare: Prepare, tmp_path: Path) -> None:
     copy = Path(listed["c-0000500-0001005"].audio)
     assert copy.is_relative_to(tmp_path / "data/resampled/files/8000") and soundfile.info(copy).samplerate == 8000
     copy.unlink()
-    assert "c-0000500" not in prepare(dev="all.csv", test_share=0.0).replace(
-        "(4): a, b-1-0000250-0000750, c-0000500", ""
-    )
-    assert copy.exists()
+    assert not said(prepare(dev="all.csv", test_share=0.0), "c-0000500-0001005: ") and copy.exists()
 
 
 @pytest.mark.parametrize(
@@ -200,19 +201,19 @@ def test_speakers_and_recordings_in_two_splits_are_named_and_not_refused(prepare
     rows = recordings(tmp_path)
     table(tmp_path / "all.csv", rows[:8])
     table(tmp_path / "test.csv", rows[8:])
-    assert "test: speakers that are in train too (3): s2, s3, s4. " in prepare(test="test.csv")
+    assert said(prepare(test="test.csv"), "test: speakers|train too (3): s2, s3, s4. ")
     (tmp_path / "real").mkdir()
     table(tmp_path / "real/all.csv", recordings(tmp_path / "real", speakers=3, each=1))
     (tmp_path / "linked").symlink_to("real")
     out = prepare(train=["real/all.csv", "linked/all.csv"], dev="linked/all.csv", test_share=0.0)
-    assert "train: recordings that are there more than once (6): real-0_0, " in out
-    assert "dev: recordings that are in train too (3): " in out and "dev: recordings that are there" not in out
+    assert said(out, "train: recordings|once (6): real-0_0, ") and not said(out, "dev: recordings|once")
+    assert said(out, "dev: recordings|train too (3): ") and not said(out, "train: |train too")
 
 
 def test_utterances_are_held_out_where_speakers_are_unknown(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", [(name, text, "") for name, text, _ in recordings(tmp_path)])
     out = prepare(dev_share=0.25)
-    assert "dev: held out of train, single utterances" in out and "3 of 12 utterances (25.0 %), corpus.seed=1" in out
+    assert said(out, "dev: held out|single utterances|3 of 12 utterances (25.0 %), corpus.seed=1")
     before = written(tmp_path, "dev")
     prepare(dev_share=0.25, seed=2)
     assert written(tmp_path, "dev") != before
@@ -222,21 +223,19 @@ def test_utterances_are_held_out_where_speakers_are_unknown(prepare: Prepare, tm
 
 def test_a_warning_where_far_more_is_held_out_than_asked_for(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=8))
-    (warning,) = (
-        line for line in prepare().splitlines() if line.startswith("warning: held out for dev and test: 67 %")
-    )
-    for option in ("dev_share=0.05", "test_share=0.05", "hold_out=utterances", "dev=...", "test=...", "test_share=0"):
-        assert f"corpus.{option} " in f"{warning} "
-    assert "warning: held out for dev: 33 %" in prepare(test_share=0.0)
+    options = ("dev_share=0.05", "test_share=0.05", "hold_out=utterances", "dev=...", "test=...", "test_share=0")
+    assert said(prepare(), "warning: |dev and test: 67 %|" + "|".join(f"corpus.{option} " for option in options))
+    assert said(prepare(test_share=0.0), "warning: |dev: 33 %")
     for options in ({"hold_out": "utterances"}, {"dev_share": 0.34, "test_share": 0.34}):
         assert "warning" not in prepare(**options)
     assert "because of corpus.hold_out=utterances: 1 of 24" in prepare(hold_out="utterances")
     table(tmp_path / "all.csv", recordings(tmp_path, speakers=3, each=1))
-    assert "warning: held out for dev: 33 %" in prepare(test_share=0.0, hold_out="utterances")
+    assert said(prepare(test_share=0.0, hold_out="utterances"), "warning: |dev: 33 %")
 
 
-@pytest.mark.parametrize("options", [{"unit": "bpe", "pieces": 16}, {"unit": "characters"}, {"unit": "words"}])
-def test_unk_in_texts_is_usable_and_counted(options: dict[str, Any], prepare: Prepare, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["bpe", "characters", "words", "phones"])
+def test_unk_in_texts_is_usable_and_counted(unit: str, prepare: Prepare, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"unit": unit, "pieces": 16}
     texts = ["<unk> no one", "yes no", "one <unk>", "no <unk> yes <unk>"]
     rows = [(name, texts[number % 4], who) for number, (name, _, who) in enumerate(recordings(tmp_path))]
     table(tmp_path / "all.csv", rows)
@@ -245,6 +244,7 @@ def test_unk_in_texts_is_usable_and_counted(options: dict[str, Any], prepare: Pr
     corpus = FilesCorpus("files", "all.csv", "copies", dev="all.csv", test_share=0.0, **options)
     corpus.prepare(tmp_path / "data")
     assert [corpus.tokens.decode(corpus.tokens.encode(text)) for text in texts] == texts
+    assert corpus.metric == ("phone_error_rate" if unit == "phones" else "wer")
     assert "<unk> is in" not in prepare(dev="all.csv", test_share=0.0, text=TextRules(drop=["<unk>"]), **options)
 
 
@@ -298,52 +298,3 @@ def test_an_own_manifest_is_read_again_as_it_is(prepare: Prepare, tmp_path: Path
 def test_settings_that_cannot_be_meant(options: dict[str, Any], says: str) -> None:
     make = functools.partial(FilesCorpus, **{"name": "files", "train": "all.csv", "resampled": "x", **options})
     refused(says, make, kind=ConfigError)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"unit": "bpe"}, "largest possible size|corpus.pieces"),
-        ({"text": TextRules(drop=["Yes!", "no one"])}, "files: |no symbols"),
-        ({"text": TextRules(map=["Yes!: a", "no one: aa"])}, "files: |one symbol, 'a'"),
-        ({"train": "al.csv"}, "al.csv|mean all.csv"),
-    ],
-)
-def test_texts_that_cannot_be_learned(options: dict[str, Any], says: str, prepare: Prepare, tmp_path: Path) -> None:
-    table(tmp_path / "all.csv", recordings(tmp_path))
-    refused(says, lambda: prepare(**options))
-
-
-def test_units(prepare: Prepare, tmp_path: Path) -> None:
-    table(tmp_path / "all.csv", recordings(tmp_path))
-    for unit in ("words", "phones"):
-        assert f"{unit} of the training texts, 3: 'Yes!' 'no' 'one'\n" in prepare(unit=unit)
-    assert "12 pieces of words" in prepare(unit="bpe", pieces=12)
-    phones = FilesCorpus("files", "all.csv", "x", unit="phones")
-    assert (phones.metric, phones.normalise("a b")) == ("phone_error_rate", ["a", "b"])
-
-
-@pytest.mark.slow
-def test_german_with_its_letters(las: Las, tmp_path: Path) -> None:
-    """Trained on a folder by one command, which decodes the test part, and a file decoded."""
-    folder, run, sentences = tmp_path / "deutsch", tmp_path / "run", ["schöne Grüße", "größer als Öl", "Äpfel süß"]
-    folder.mkdir()
-    with Espeak() as espeak:
-        for number in range(16):
-            speech = espeak.say(sentences[number % 3], "de+f3", 150 + number, 50, 50, number)
-            samples = np.frombuffer(speech.pcm, np.int16)
-            soundfile.write(folder / f"{number}.wav", samples, speech.sample_rate)
-            (folder / f"{number}.txt").write_text(sentences[number % 3], encoding="utf-8")
-    places = ["corpus=files", f"corpus.train={folder}", "corpus.name=deutsch", f"data_dir={tmp_path / 'data'}"]
-    short = [*MODEL, *SHORT, *QUICK, "schedule=constant", "search.max_length=8"]
-    answer = las("train", *places, *short, f"run_dir={run}")
-    assert answer.code == 0, answer.err
-    assert json.loads((run / "result.json").read_text())["steps"] == 4
-    hypotheses = (run / "hypotheses.test.jsonl").read_text().splitlines()
-    assert all(isinstance(json.loads(each)["text"], str) for each in hypotheses)
-    assert set("ÄÖöüß") <= set(json.loads((run / "symbols.json").read_text())["symbols"])
-    references = manifest.read(tmp_path / "data/manifests/deutsch/train.jsonl")
-    assert {each.text for each in references} <= set(sentences)
-    audio, output = f"audio={folder / '0.wav'}", f"output={tmp_path / 'decoded.jsonl'}"
-    answer = las("decode", f"checkpoint={run}", audio, output, "search.max_length=8")
-    assert answer.code == 0 and f"{folder / '0.wav'}: " in answer.out

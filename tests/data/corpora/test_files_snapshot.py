@@ -68,7 +68,7 @@ def test_the_second_start_is_the_first_without_its_sources(start: Starting, unit
     first, second = start(unit=unit, pieces=9), start(unit=unit, pieces=9)
     assert (first.num_read, second.num_read) == (1, 0)
     assert second == first._replace(num_read=0)
-    assert "held out of train" in second.printed
+    assert "dev: held out" in second.printed
 
 
 def _edited(pattern: str, edit: Callable[[str], str]) -> Callable[[Path], None]:

@@ -136,14 +136,16 @@ def test_a_partial_copy_says_what_is_there(tree: Path) -> None:
     assert found.utterances("dev_clean_2") == found.utterances("train")
     assert len(found.utterances("train")) == 29
     assert len(found.utterances("test_clean")) == 3
-    assert found.notes() == [
-        f"mini: a partial copy of LibriSpeech in {tree}",
-        "train-clean-5: 29 utterances of 30; without audio: 20-102-0007",
-        "dev-clean-2: not in this copy: scored on the training utterances",
+    noted = (
+        f"mini: |partial|{tree}",
+        "train-clean-5: 29 utterances of 30|audio: 20-102-0007",
+        "dev-clean-2: |training utterances",
         "test-clean: 3 utterances of 5",
-        "test-other: not in this copy, left out",
-        "also there, but no part of mini: dev-other",
-    ]
+        "test-other: |left out",
+        "no part of mini: dev-other",
+    )
+    for note, words in zip(found.notes(), noted, strict=True):
+        assert all(word in note for word in words.split("|"))
 
 
 def test_manifests_are_made_again_when_a_transcript_changes(tree: Path, tmp_path: Path) -> None:

@@ -83,11 +83,9 @@ def test_a_copy_that_lacks_some_says_which_and_partial_takes_it(tmp_path: Path) 
     sample = corpus(root, partial=True)
     assert [len(sample.utterances(split)) for split in sample.splits] == [23, 392, 23]
     assert sample.utterances("test") == sample.utterances("train")
-    assert sample.notes()[1:] == [
-        "train: 23 utterances of 3 speakers (the whole corpus: 3696 of 462)",
-        "dev: 392 utterances of 49 speakers (the whole corpus: 400 of 50)",
-        "test: no core test speakers in this copy: scored on the training utterances",
-    ]
+    noted = ("train: 23 |of 3 |3696 of 462", "dev: 392 |of 49 |400 of 50", "test: no core test|training utterances")
+    for note, words in zip(sample.notes()[1:], noted, strict=True):
+        assert all(word in note for word in words.split("|"))
 
 
 @pytest.mark.parametrize("upper", [True, False])
