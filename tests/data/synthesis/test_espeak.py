@@ -121,31 +121,23 @@ def labels_of(*events: Phone, accent: str = "en-us", audio: np.ndarray | None = 
     return espeak_phones.label(events, 1.0, 100, audio, accent)
 
 
-ANSWERS: list[tuple[list[Phone], str, str]] = [
-    ([Phone("k", 0, 1), Phone("'A@", 1000, 1)], "en-us", "h# kcl k aa r h#"),
-    ([Phone("k", 0, 1), Phone("'A@", 1000, 1)], "en-gb-x-rp", "h# kcl k aa h#"),
-    ([Phone("n", 0, 1), Phone("i@3", 1000, 1), Phone("r", 2000, 1)], "en-us", "h# n ih r h#"),
+ANSWERS: list[tuple[str, str, str]] = [  # American vowels hold their r once, British ones do not
+    ("k:0 'A@:1000 _::3000", "en-us", "h# kcl k aa r h#"),
+    ("k:0 'A@:1000 _::3000", "en-gb-x-rp", "h# kcl k aa h#"),
+    ("n:0 i@3:1000 r:2000 _::3000", "en-us", "h# n ih r h#"),
+    # A phone without time ends the one before it, and silences in pieces are one pause.
+    ("'E:0 l:1000 b:1000 _::3000", "en-us", "h#:0 eh:100 l:700 bcl:1100 b h#"),
+    ("s:0 _::800 _:900 s:1000 _::2000 _:2000", "en-us", "h#:0 s:100 pau:900 s:1100 h#:2100"),
 ]
 
 
-@pytest.mark.parametrize(("events", "accent", "symbols"), ANSWERS)
-def test_american_vowels_hold_their_r_once_and_british_ones_do_not(
-    events: list[Phone], accent: str, symbols: str
-) -> None:
-    assert [each.symbol for each in labels_of(*events, SPEECH_END, accent=accent)] == symbols.split()
-
-
-def test_a_phone_without_time_ends_the_one_before_it() -> None:
-    labels = labels_of(Phone("'E", 0, 1), Phone("l", 1000, 1), Phone("b", 1000, 1), SPEECH_END)
-    assert [each.symbol for each in labels] == ["h#", "eh", "l", "bcl", "b", "h#"]
-    assert [each.start for each in labels[1:4]] == [100, 700, 1100]
-
-
-def test_silences_in_pieces_are_one_pause() -> None:
-    times = {"s": 0, "_:": 800, "_": 900}
-    events = [*(Phone(name, start, 1) for name, start in times.items()), Phone("s", 1000, 2), Phone("_:", 2000, 2)]
-    found = [(each.symbol, each.start) for each in labels_of(*events, Phone("_", 2000, 2))]
-    assert found == [("h#", 0), ("s", 100), ("pau", 900), ("s", 1100), ("h#", 2100)]
+@pytest.mark.parametrize(("events", "accent", "expected"), ANSWERS)
+def test_phones_of_espeak_become_labels_of_timit(events: str, accent: str, expected: str) -> None:
+    """With their first samples, where these are given."""
+    phones = (each.rpartition(":") for each in events.split())
+    labels = labels_of(*(Phone(name, int(start), 1) for name, _, start in phones), accent=accent)
+    for label, (symbol, _, start) in zip(labels, (each.partition(":") for each in expected.split()), strict=True):
+        assert label.symbol == symbol and (not start or label.start == int(start))
 
 
 def test_the_silence_before_a_stop_is_its_closure() -> None:
