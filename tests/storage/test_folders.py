@@ -10,6 +10,8 @@ from tiny import sound
 
 from las.data.audio.folder import AudioFolder
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
+from las.data.sources import formats
+from las.data.sources.base import ReadingOptions
 from las.decoding.transcription import find_audio
 from las.hmm import imported, textgrid
 from las.storage import folders
@@ -106,6 +108,8 @@ def test_every_search_of_a_folder_follows_links(tmp_path: Path, capsys: pytest.C
     assert isip_transcripts.find(here).keys() == {"sw02001-A"}
     assert hub5._only_file(here, hub5._GLM, "").name == "en20000410_hub5.glm"
     assert imported.phones(here).keys() == {textgrid.file_name("u1")}
+    (real / "x.Txt").write_text("one")
+    assert [entry.text for entry in formats.read(here, None, ReadingOptions({}, None))[1].entries] == ["one"]
     noises = AudioFolder(here)
     assert [path.name for path in noises.paths] == ["sw02001.sph", "x.WAV"]
     (remark,) = noises.remarks

@@ -56,7 +56,7 @@ def texts_next_to_audio(root: Path) -> Path:
 
 
 def librispeech(root: Path) -> Path:
-    sound(file(root / "tree/19/198/19-198.trans.txt", "19-198-0001 ONE TWO").with_name("19-198-0001.flac"), 0.1)
+    sound(file(root / "tree/19/198/19-198.Trans.TXT", "19-198-0001 ONE TWO").with_name("19-198-0001.flac"), 0.1)
     return root / "tree"
 
 
@@ -298,27 +298,6 @@ def test_what_is_left_out_is_remarked(tmp_path: Path) -> None:
         remarks = formats.read(path, None, PLAIN)[1].remarks
         for remark, end in zip(remarks, ends, strict=True):
             assert remark.startswith(str(path)) and remark.endswith(end)
-
-
-def test_linked_folders_and_endings_in_any_case_are_read(tmp_path: Path) -> None:
-    folder = tmp_path / "joined"
-    texts_next_to_audio(tmp_path).rename(folder)
-    (folder / "more").symlink_to(sound(file(tmp_path / "more/D.TXT", "four").with_suffix(".WAV"), 0.1).parent)
-    sound(file(folder / "more/e.Lab", "five").with_suffix(".Flac"), 0.1)
-    file(folder / "more/._D.TXT", "\0\x05\x16")
-    (folder / "more/round").symlink_to(folder)
-    name, source = formats.read(folder, None, PLAIN)
-    assert name == "folder" and len(source.files) == 5
-    texts = {Path(entry.audio).relative_to(folder).as_posix(): entry.text for entry in source.entries}
-    expected = {"ann/a.wav": "one two", "bob/b.wav": "three", "c.wav": "", "more/D.WAV": "four", "more/e.Flac": "five"}
-    assert texts == expected
-    assert [remark.rpartition(": ")[2] for remark in source.remarks] == ["more/._D.TXT", "more/round"]
-    tree = tmp_path / "all"
-    file(tree / "other/20-1.TRANS.TXT", "20-1-0001 SIX")
-    sound(tree / "other/20-1-0001.flac", 0.1)
-    (tree / "linked").symlink_to(librispeech(tmp_path))
-    name, source = formats.read(tree, None, PLAIN)
-    assert name == "librispeech" and [entry.text for entry in source.entries] == ["ONE TWO", "SIX"]
 
 
 def test_names_that_differ_in_case_belong_together(tmp_path: Path) -> None:
