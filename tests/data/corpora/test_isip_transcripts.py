@@ -10,7 +10,6 @@ from refusals import refused
 
 from las.data.corpora import isip_transcripts
 from las.data.corpora.isip_transcripts import ISIPSegment
-from las.runtime.errors import ConfigError
 
 # What Kaldi's swbd1_map_words.pl (egs/swbd/s5c/local, commit f400766) printed for these, in lower case.
 _KALDI = """[laughter-tele[vision]-] tele-|[laughter-exac[tly]-] exac-|[cha[pe]-/shape] cha-|[lem[guini]-/linguini] lem-
@@ -33,13 +32,6 @@ def test_every_rule_does_what_its_example_says(rule: isip_transcripts.RewriteRul
 @pytest.mark.parametrize(("written", "mapped"), (KALDI | ACRONYMS).items())
 def test_words_become_what_kaldi_makes_of_them(written: str, mapped: str) -> None:
     assert isip_transcripts.normalise(written) == mapped
-
-
-def test_noises_are_removed_or_kept() -> None:
-    text = "[noise] oh [Laughter] [vocalized-noise] [silence]"
-    assert isip_transcripts.normalise(text) == "oh"
-    assert isip_transcripts.normalise(text, "kept") == "[noise] oh [laughter] [vocalized-noise]"
-    refused("noises='keep'|mean kept", isip_transcripts.normalise, text, "keep", kind=ConfigError)
 
 
 def test_markup_that_no_rule_knows_is_left_out_and_told() -> None:
@@ -93,12 +85,3 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, says: str) -> None:
     path.write_text("\n")
     refused("no segments", isip_transcripts.read, path)
     refused("cannot read", isip_transcripts.read, tmp_path / "none")
-
-
-def test_transcripts_are_found_in_any_case(tmp_path: Path) -> None:
-    lower, upper = telephone.transcript(tmp_path, "2001A", [(0.0, 1.0, "oh")]), tmp_path / "SW2005B-MS98-A-TRANS.TEXT"
-    upper.write_text(lower.read_text())
-    (tmp_path / "sw2001A-ms98-a-word.text").touch()
-    assert isip_transcripts.find(tmp_path) == {"sw02001-A": lower, "sw02005-B": upper}
-    telephone.transcript(tmp_path / "again", "2001A", [(0.0, 1.0, "oh")])
-    refused("sw02001-A|Remove one", isip_transcripts.find, tmp_path)
