@@ -1,6 +1,7 @@
-"""Audio block by block: the same samples as all at once, of any rate, whatever the blocks."""
+"""Audio block by block: the same samples as all at once, of any rate, whatever the blocks; resampled copies."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refused
 from tiny import sound
 
-from las.data.audio import files, streaming
+from las.data.audio import files, resampling, streaming
 from las.runtime import devices
 from las.runtime.errors import ConfigError
 
@@ -67,3 +68,27 @@ def test_a_stream_is_kept_as_a_file_and_gone_afterwards(tmp_path: Path) -> None:
     with streaming.spooled(io.BytesIO(content)) as path:
         assert files.info(path).num_samples == 1600
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "suffix"), [(44100, "wav"), (8000, "flac"), (48000, "opus"), (22050, "mp3"), (32000, "ogg")]
+)
+def test_a_copy_is_its_file_resampled(rate: int, suffix: str, tmp_path: Path) -> None:
+    path, options = tmp_path / f"a.{suffix}", {"format": "OGG", "subtype": "OPUS"} if suffix == "opus" else {}
+    soundfile.write(path, np.random.default_rng(1).uniform(-0.5, 0.5, (rate // 2, 2)), rate, **options)
+    info, samples = files.read(resampling.copy(path, 16000, tmp_path / "copies"))
+    assert (info.sample_rate, info.channels) == (16000, 2)
+    for channel in (0, 1):
+        expected = whole(path, 16000, channel).numpy()
+        np.testing.assert_allclose(samples[:, channel], expected, atol=1e-4, rtol=0)
+
+
+def test_a_copy_is_written_once_and_again_for_another_file(tmp_path: Path) -> None:
+    path = sound(tmp_path / "a.wav", 0.5, rate=8000)
+    copy = resampling.copy(path, 16000, tmp_path / "copies")
+    written = copy.stat().st_mtime_ns
+    assert resampling.copy(path, 16000, tmp_path / "copies") == copy and copy.stat().st_mtime_ns == written
+    assert resampling.copy(path, 11025, tmp_path / "copies") != copy
+    os.utime(path, ns=(1, 1))
+    assert resampling.copy(path, 16000, tmp_path / "copies") != copy
+    assert not list(tmp_path.rglob("*.flac.*"))
