@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 import tiny_words
 from console import Las
 
@@ -24,8 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def align(root: Path, *more: str) -> list[str]:
-    corpus = [*tiny_words.overrides(root)[:4], f"data_dir={root / 'data'}"]
-    return ["align", *corpus, f"output={root / 'x.ctm'}", f"gaussians={root / 'gmm'}", *more]
+    return ["align", *tiny_words.corpus(root), f"output={root / 'x.ctm'}", f"gaussians={root / 'gmm'}", *more]
 
 
 def texts(path: Path) -> dict[str, str]:
@@ -66,8 +66,7 @@ def test_from_audio_and_transcripts_to_words(root: Path, las: Las, more: list[st
 
 
 def test_phones_are_found_where_texts_are_phones(corpus: Path, las: Las) -> None:
-    where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
-    command = ["align", *where, f"output={corpus / 'x.ctm'}", f"gaussians={corpus / 'gmm'}"]
+    command = ["align", *tiny.corpus(corpus), f"output={corpus / 'x.ctm'}", f"gaussians={corpus / 'gmm'}"]
     las(*command, "triphones=true").fails(2, "triphones=true dictionary")
     las(*command).succeeds("search=phone_bigram")
     las("decode", f"checkpoint={corpus / 'gmm'}", f"data_dir={corpus / 'data'}", "split=test").succeeds("PER")

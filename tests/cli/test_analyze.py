@@ -9,7 +9,6 @@ import torch
 from console import Las
 from html_page import Page
 from safetensors.torch import load_file
-from tiers import rest_slow
 from tiny import overrides, steps
 from torch import Tensor, nn
 
@@ -129,18 +128,6 @@ def test_whatever_happens_within_everything_is_as_before(fresh: bool) -> None:
     assert state(model, optimiser) != before
 
 
-def test_every_analysis_leaves_the_subject_alone(looked_at: Probe, tmp_path: Path) -> None:
-    """Also outside a training: model, optimiser and torch's random state, through all of them.
-
-    Checks of types, which only tests make, draw from Python's random numbers between two analyses.
-    """
-    model, optimiser = looked_at.model, looked_at.updates.optimiser
-    before, drawn = state(model, optimiser), random.getstate()
-    found = AnalysisLog(tmp_path, [*ANALYSES], Grid(points=2)).record(looked_at)
-    random.setstate(drawn)
-    assert state(model, optimiser) == before and found.keys() == ANALYSES.keys()
-
-
 def test_numbers_of_the_same_point_are_the_same(looked_at: Probe, tmp_path: Path) -> None:
     """Frozen draws: a probe is a function of the checkpoint; without draws it is another one."""
     notebooks = [AnalysisLog(tmp_path / name, ["smoothness"], Grid(points=2)) for name in ("a", "b", "c")]
@@ -207,30 +194,6 @@ def test_the_command_says_that_it_drew_nothing(
     monkeypatch.setattr(plots, "available", lambda: False)
     las(*command).succeeds("las-asr[plots]")
     assert pictures and not list(tmp_path.rglob("*.png"))
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    rest_slow(
-        [
-            ("what=alignment", "what=alignment alignments"),
-            ("", "checkpoint=runs/... every=100"),
-            ("checkpoint=x every=2", "checkpoint= every= both"),
-            ("every=0", "every=0 1"),
-            ("checkpoint=x draws=on", "draws=on frozen off"),
-            ("checkpoint=x num_utterances=0", "num_utterances=0 1"),
-            ("checkpoint=x num_utterances=many", "num_utterances='many'"),
-            ("checkpoint=x grid.unit=updates", "grid.unit=updates update"),
-            ("checkpoint=x grid.low=0.0", "grid.low=0.0 high=4.0"),
-            ("checkpoint=x grid.points=0", "grid.points=0 1"),
-            ("checkpoint=x +grid.lowest=1", "grid.lowest low"),
-            ("what=deep_linear seeds=0", "seeds=0 1"),
-        ],
-        keep=4,
-    ),
-)
-def test_mistakes_are_explained(given: str, says: str, las: Las) -> None:
-    las("analyze", *given.split()).fails(2, says)
 
 
 def test_analyses_without_a_model_have_a_page_where_one_is_asked_for(

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-import tiny
 from console import Las
 from tiers import rest_slow
 from tiny import MODEL, QUICK, SHORT, sound
 from tiny_words import TRAIN, name, overrides, tree, wav
 
-from las.cli import train
 from las.data.audio import worker_pool
 from las.data.audio.worker import measure
 from las.data.tokenizers import SentencePieces, from_state
@@ -130,17 +128,6 @@ def test_neither_bad_audio_nor_bad_texts_change_the_pieces(tmp_path: Path, las: 
     assert found[0] == found[1]
 
 
-def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None:
-    train.train(overrides(words, *PIECES, "trainer.max_steps=2"))
-    for path in words.glob("data/manifests/an4-*/*.*"):
-        path.unlink()
-    (words / "run/result.json").unlink()
-    train.train(overrides(words, *PIECES, "trainer.max_steps=2"))
-    (words / "run/result.json").unlink()
-    tree(words, ["NEW WORDS", *TRAIN[1:]])
-    las("train", *overrides(words, *PIECES, "trainer.max_steps=2")).fails(5, "other symbols")
-
-
 @pytest.mark.parametrize(
     ("more", "code", "says"),
     rest_slow(
@@ -159,10 +146,6 @@ def test_a_run_is_not_continued_with_other_pieces(words: Path, las: Las) -> None
 def test_pieces_that_cannot_be_learned_say_why(more: str, code: int, says: str, words: Path, las: Las) -> None:
     given = [more] if "tokens@" in more else [PIECES[0], more]
     las("prepare", *overrides(words, *given)).fails(code, says)
-
-
-def test_phones_are_not_cut_into_pieces_of_words(corpus: Path, las: Las) -> None:
-    las("prepare", *tiny.overrides(corpus, PIECES[0])).fails(2, "corpus.tokens timit")
 
 
 def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(

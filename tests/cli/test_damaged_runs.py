@@ -23,28 +23,16 @@ from las.runtime.errors import LasError
 
 SPLIT = {"phone_error_rate": 0.25, "interval": [0.2, 0.3], "words": 8}
 LEVEL = {"token_accuracy": 0.3, "error": 0.9, "sentence": ""}
+REACHED = {"name": "a", "corpus": "timit", "seed": 3, "steps": 7, "parameters": 9, "commit": "c", "select": "dev_error"}
+VALIDATION = {"time": 9.0, "event": "validation", "step": 1, "dev_loss": 1.0, "dev_error": 0.5, "token_accuracy": 0.1}
 FILES: dict[str, Any] = {
-    "result.json": {
-        **{
-            "name": "a",
-            "corpus": "timit",
-            "seed": 3,
-            "steps": 7,
-            "parameters": 9,
-            "commit": "c",
-            "select": "dev_error",
-        },
-        **{"steps_to_converge": 7, "splits": {"dev": SPLIT, "test": SPLIT}, "chance_level": LEVEL},
-    },
+    "result.json": REACHED | {"steps_to_converge": 7, "splits": {"dev": SPLIT, "test": SPLIT}, "chance_level": LEVEL},
     "config.json": {"name": "a", "corpus": {"name": "timit", "tokens": {}}, "seed": 3, "trainer": {"max_steps": 9}},
     "environment.json": {"commit": "c"},
     "lock.json": {"pid": 2**22 + 1, "host": "here", "born": "1", "since": 1.0},
     "metrics.jsonl": [
         {"time": 1.0, "event": "train", "step": 1, "loss": 1.0, "gradient_norm": 1.0, "learning_rate": 0.1},
-        {
-            **{"time": 9.0, "event": "validation", "step": 1, "dev_loss": 1.0, "dev_error": 0.5, "token_accuracy": 0.1},
-            **{"alignment": {"entropy": 0.5, "diagonality": 0.5, "coverage": 1.0}},
-        },
+        VALIDATION | {"alignment": {"entropy": 0.5, "diagonality": 0.5, "coverage": 1.0}},
     ],
 }
 STRANGE = st.recursive(

@@ -154,24 +154,7 @@ def test_without_gradio_it_says_how_to_get_it(
     assert not Path(os.environ["GRADIO_TEMP_DIR"]).exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("port=TAKEN", "port=TAKEN: use):"),
-        ("port=0", "port=0 1 65535"),
-        ("port=high", "port='high'"),
-        ("host=192.0.2.1", "host=192.0.2.1 port=7860:"),
-        ("bem=3", "bem"),
-        ("max_upload_mb=0", "max_upload_mb=0 0.001 10000"),
-        ("max_duration_s=-1", "max_duration_s=-1 0.1 1e+06"),
-        ("max_upload_mb=lots", "max_upload_mb='lots'"),
-        ("allow_hosts=[7]", "allow_hosts=[7]"),
-        ("allow_hosts=http://x.example", "allow_hosts: 'http://x.example'"),
-    ],
-)
-def test_an_address_that_cannot_be_had_is_named(las: Las, given: str, words: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        las("demo_app", "checkpoint=x", given.replace("TAKEN", port)).fails(2, words.replace("TAKEN", port))
+def test_a_port_that_is_taken_is_named(las: Las) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        las("demo_app", "checkpoint=x", f"port={port}").fails(2, f"port={port}: use):")

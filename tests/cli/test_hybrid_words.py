@@ -1,10 +1,10 @@
 """Hybrid HMMs for words by the command line: labels made by alignment, words decoded, scales tuned."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
+import tiny
 import tiny_words
 from console import Las
 from tiny_frames import MODEL, SHORT
@@ -20,7 +20,7 @@ WORDS = {"YES", "NO", "GO", "ON", "STOP", "IT"}
 
 
 def hybrid(root: Path, *more: str) -> list[str]:
-    corpus = [*tiny_words.overrides(root)[:4], f"data_dir={root / 'data'}", "schedule=constant", "augment=none"]
+    corpus = [*tiny_words.corpus(root), "schedule=constant", "augment=none"]
     search = ["search=word_graph", "search@validation_search=word_graph"]
     return [*corpus, f"run_dir={root / 'run'}", *MODEL, *SHORT, *search, *more]
 
@@ -73,32 +73,6 @@ def test_words_from_training_to_tuned_decoding(root: Path, las: Las) -> None:
 
 
 @pytest.mark.slow
-def test_triphones_from_alignment_to_words_and_back(root: Path, las: Las) -> None:
-    """The checkpoint has the tying; its alignment has the states of the labels that it learned."""
-    where = [*tiny_words.overrides(root)[:4], f"data_dir={root / 'data'}", f"output={root / 'x.ctm'}"]
-    limits = ["triphones=true", "tying.min_count=3", "tying.min_gain=0.5", f"labels={root / 'tied'}"]
-    answer = las("align", *where, *limits)
-    answer.succeeds()
-    (num_pdfs,) = (int(count.replace(",", "")) for count in re.findall(r"([\d,]+) tied states", answer.out))
-    assert num_pdfs > 3 * len({phone for line in DICTIONARY.splitlines() for phone in line.split()[1:]} | {"SIL"})
-    las("train", *hybrid(root, f"labels={root / 'tied'}")).succeeds("test: WER ")
-    assert checkpoint.find(root / "run", False)[0].model["output.bias"].shape == (num_pdfs,)
-
-    (root / "tied" / "tying.json").rename(root / "tying.json")
-    (root / "an4" / "etc" / "an4.dic").unlink()
-    places = [f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}"]
-    las("decode", *places, "split=test", f"output={root / 'x.jsonl'}").succeeds()
-    audio = tiny_words.wav(root, tiny_words.name("train", 7))
-    las("transcribe", f"checkpoint={root / 'run'}", f"input={audio}", f"output={root / 'talk.jsonl'}").succeeds()
-    las("align", *places, f"output={root / 'again.ctm'}", f"labels={root / 'again'}").succeeds()
-    assert (root / "again" / "tying.json").read_text() == (root / "tying.json").read_text()
-    assert FrameLabels(root / "again").kind == FrameLabels(root / "tied").kind
-    (root / "an4" / "etc" / "an4.dic").write_text(DICTIONARY)
-    answer = las("train", *hybrid(root, f"labels={root / 'tied'}", f"run_dir={root / 'without'}"))
-    answer.fails(3, "labels")  # without its tying, their states are unknown
-
-
-@pytest.mark.slow
 def test_another_dictionary_stops_a_run(root: Path, las: Las) -> None:
     assert las("train", *hybrid(root, "trainer.max_steps=2")).code == 0
     dictionary = root / "an4" / "etc" / "an4.dic"
@@ -135,7 +109,6 @@ def test_labels_of_triphones_are_made_first(root: Path, las: Las, monkeypatch: p
 
 
 def test_triphones_of_phones_are_refused(corpus: Path, las: Las) -> None:
-    where = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
     given = ["model=hybrid_small", "labels=triphones", f"run_dir={corpus / 'run'}"]
-    las("train", *where, *given).fails(2, "triphones dictionary: labels=align")
+    las("train", *tiny.corpus(corpus), *given).fails(2, "triphones dictionary: labels=align")
     assert not (corpus / "run").exists()

@@ -44,23 +44,6 @@ def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path:
     assert any("noise" in entry["augmentation"] for entry in entries)
 
 
-REFUSED = {
-    "augment=none": "augment=noisy",
-    "augment=noise count=0": "count=0",
-    "augment=noise augment.noise.snr_db=[9,1]": "augment.noise.snr_db=[9,1]",
-    "augment=noise augment.noise.snr_db=loud": "augment.noise.snr_db='loud'",
-    "augment=noise distortion@augment.noise=noise_files": "augment.noise.folder has no value",
-    "augment=noise distortion@augment.noise=noise_files augment.noise.folder=nowhere": "augment.noise.folder=nowhere",
-}
-
-
-@pytest.mark.parametrize("changes", REFUSED)
-def test_listening_explains_what_it_needs(changes: str, trained: Path, tmp_path: Path, las: Las) -> None:
-    answer = las("listen", *listening(trained, tmp_path / "out", *changes.split()))
-    assert answer.code == 2 and REFUSED[changes] in answer.err, answer.err
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las) -> None:
     decode = ["decode", f"checkpoint={trained_copy}", "split=test", f"data_dir={trained / 'data'}", "search=greedy"]
     noisy = [*decode, "augment=noise", "augment.noise.snr_db=10", "augment.noise.kinds=[babble]"]
@@ -76,15 +59,6 @@ def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las
         json.loads(line)["score"] for line in first.splitlines()
     ]
     assert las(*noisy, "batch_size=1").code == 0 and path.read_text() == first
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [(["split=test", "augment=noisy"], "masks"), (["audio=x.wav", "augment=noise"], "split=test")],
-)
-def test_decoding_takes_conditions_of_the_sound_only(changes: list[str], says: str, trained: Path, las: Las) -> None:
-    answer = las("decode", f"checkpoint={trained / 'run'}", *changes)
-    assert answer.code == 2 and "augment: " in answer.err and says in answer.err
 
 
 def test_a_training_says_which_noises_it_reads(corpus: Path, tmp_path: Path, las: Las) -> None:

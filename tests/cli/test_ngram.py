@@ -8,15 +8,10 @@ import kenlm_cases
 import pytest
 import tiny
 from console import Las
-from tiers import rest_slow
 
 from las.cli import ngram
 from las.data.tokenizers import Phones
 from las.lm import arpa, kneser_ney, loading
-
-
-def timit(root: Path) -> list[str]:
-    return ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
 
 
 def write(path: Path, sentences: list[list[str]]) -> Path:
@@ -26,7 +21,7 @@ def write(path: Path, sentences: list[list[str]]) -> Path:
 
 
 def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Las) -> None:
-    answer = las("ngram", *timit(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
+    answer = las("ngram", *tiny.corpus(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
     answer.succeeds("│ 5")
     answer.succeeds("timit: 8 32 dev: 10")
     tokens = Phones(phone_set=48)
@@ -69,46 +64,34 @@ def test_results_are_returned(tmp_path: Path) -> None:
 
 def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Las) -> None:
     text = write(corpus / "text", [["aa", "iy"], [], ["iy", "aa", "iy"]])
-    answer = las("ngram", *timit(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}")
+    command = ["ngram", *tiny.corpus(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}"]
+    answer = las(*command)
     answer.succeeds(f"{text}: 2 5")
     assert "dev:" not in answer.out
-    text = write(corpus / "text", [["aa"], ["aa", "hello"]])
-    las("ngram", *timit(corpus), f"text={text}", f"output={corpus / 'lm.arpa'}").fails(3, "'hello' 2) units=words")
+    write(text, [["aa"], ["aa", "hello"]])
+    las(*command).fails(3, "'hello' 2) units=words")
 
 
 def test_transcripts_that_cannot_be_used_are_counted(corpus: Path, las: Las) -> None:
     (tiny.wav(corpus, "ftr0_sx3").with_suffix(".PHN")).write_text("0 2400 aa\n2400 4800 q\n")
-    las("ngram", *timit(corpus), "n=2", "units=words", f"output={corpus / 'lm.arpa'}").succeeds("8 29")
+    las("ngram", *tiny.corpus(corpus), "n=2", "units=words", f"output={corpus / 'lm.arpa'}").succeeds("8 29")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    rest_slow(
-        [
-            ("", 2, "output=..."),
-            ("output=x n=0", 2, "n=0 1"),
-            ("output=x order=4", 2, "order=4: n=4"),
-            ("output=x n=two", 2, "n='two'"),
-            ("output=x units=letters", 2, "units=letters tokens words"),
-            ("output=x unit=words", 2, "'unit' units"),
-            ("output=x units=words text=none.txt", 3, "none.txt:"),
-            ("output=x units=words text=latin1.txt", 3, "latin1.txt:2: UTF-8"),
-            ("output=x units=words text=cut.gz", 3, "cut.gz: gzip"),
-            ("output=x units=words text=empty.txt", 3, "empty.txt:"),
-            ("output=x units=words text=marked.txt", 3, "1: <s>"),
-        ],
-        keep=4,
-    ),
-)
-def test_errors_are_for_people(
-    arguments: str, code: int, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "latin1.txt").write_bytes("a\nä\n".encode("latin1"))
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a b c\n" * 100)[:-12])
-    (tmp_path / "empty.txt").write_text("\n \n")
-    (tmp_path / "marked.txt").write_text("<s> a </s>\n")
-    las("ngram", *arguments.split()).fails(code, words)
+TEXTS = {
+    "latin1.txt": ("a\nä\n".encode("latin1"), "latin1.txt:2: UTF-8"),
+    "cut.gz": (gzip.compress(b"a b c\n" * 100)[:-12], "cut.gz: gzip"),
+    "empty.txt": (b"\n \n", "empty.txt:"),
+    "marked.txt": (b"<s> a </s>\n", "1: <s>"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_that_are_none_are_named(name: str, tmp_path: Path, las: Las) -> None:
+    content, words = TEXTS[name]
+    given = ["ngram", "units=words", f"text={tmp_path / name}", f"output={tmp_path / 'x'}"]
+    las(*given).fails(3, f"{name}:")
+    (tmp_path / name).write_bytes(content)
+    las(*given).fails(3, words)
     assert not (tmp_path / "x").exists()
 
 

@@ -44,22 +44,3 @@ def test_the_equation_is_shown(las: Las) -> None:
         assert "gates = LN(W x; gain_x, bias_x) + LN(U h; gain_h, bias_h) + b" in las("show", given).out
     las("show", "optim=adam").succeeds("torch.optim.Adam:")
     las("show", "experiment=ln_both").succeeds("/cell@model.listener.cell:")
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("list sell", "sell: cell"),
-        ("list cell loss", "las list cell"),
-        ("show", "cell=ln_global"),
-        ("show ln_global", "ln_global: cell=ln_global"),
-        ("show cell", "cell: cell=ba2016"),
-        ("show cell=ln_glob", "cell=ln_glob: ln_global"),
-        ("train sell@model.listener.cell=lstm", "'sell' cell@model.listener.cell=lstm."),
-        ("train +experimnt=ln_both", "experimnt: experiment"),
-        ("train cel=lstm", "'cel' cell"),
-        ("train ~sell", "'sell' seed"),
-    ],
-)
-def test_mistakes_come_with_what_works(command: str, words: str, las: Las) -> None:
-    las(*command.split()).fails(2, words)

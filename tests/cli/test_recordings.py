@@ -11,7 +11,6 @@ from tiny import overrides, wav
 
 from las.cli import sweep, train
 from las.config import overrides as config_overrides
-from las.runtime.errors import ConfigError
 
 
 @pytest.fixture
@@ -36,15 +35,6 @@ def test_recordings_need_no_key(verb: str, recordings: list[str], trained: Path,
         assert len([line for line in answer.out.splitlines() if ".wav: " in line or ".flac: " in line]) == len(names)
     las(verb, checkpoint, "talk.wav", f"{config_overrides.FILES[verb]}=talk.wav").fails(2, "talk.wav: key")
     las(verb, checkpoint, "tlak.wav", *output).fails(3, "tlak.wav:")
-
-
-def test_other_arguments_stay_as_they_are() -> None:
-    given = ["checkpoint=x", "~search.lm", "+a=b", "hydra/launcher=joblib"]
-    assert config_overrides.with_files("decode", given) == given
-    assert config_overrides.with_files("train", [*given, "word"]) == [*given, "word"]
-    assert config_overrides.with_files("transcribe", [*given, "-"]) == [*given, "input='-'"]
-    with pytest.raises(ConfigError, match=r"audio=a and b"):
-        config_overrides.with_files("decode", ["b", "audio=a"])
 
 
 def test_the_message_without_a_checkpoint_names_the_runs(

@@ -51,17 +51,6 @@ def test_combinations_come_in_the_order_of_hydra() -> None:
     assert sweep.combinations(["shapes=[1,2]"]) == [("shapes=[1,2]",)]
 
 
-def test_mistakes_are_named_before_anything_is_trained(short: list[str], las: Las) -> None:
-    for given, says in (
-        (["+experiment=baseline,ln_bth"], "ln_both"),
-        (["seed=1,2", "trainer.max_step=3"], "trainer.max_steps"),
-        (["seed=1,2", "name"], "name"),
-        (["optim.lr=0.1,0.01"], "runs/baseline/timit/seed1: 'name=x_${optim.lr}'"),
-    ):
-        las("train", "-m", *short, *given).fails(2, says)
-        assert not Path("runs").exists()
-
-
 def test_a_launcher_that_is_not_installed_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)

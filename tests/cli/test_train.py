@@ -8,8 +8,6 @@ import pytest
 from console import Las
 from tiny import overrides, wav
 
-from las.storage import checkpoint
-
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -48,13 +46,6 @@ def test_the_finished_command_trains_nothing(corpus: Path, las: Las) -> None:
     assert again.out.startswith(f"{run} is finished: dev PER ")
     assert len(again.out.splitlines()) == 1
     assert all(path.read_bytes() == content for path, content in before.items())
-
-
-def test_another_configuration_in_the_same_folder_is_refused(corpus: Path, las: Las) -> None:
-    assert las("train", *overrides(corpus)).code == 0
-    before = checkpoint.find(corpus / "run")[0].state
-    las("train", *overrides(corpus, "seed=2", "optim.lr=0.5")).fails(5, "optim.lr: 1 -> 2 name=baseline_2")
-    assert checkpoint.find(corpus / "run")[0].state == before
 
 
 def test_too_much_bad_training_data_stops_and_the_hint_works(corpus: Path, las: Las) -> None:

@@ -77,7 +77,7 @@ def test_recordings_of_one_name_stay_apart_in_time_marks(listen: Las, tmp_path: 
 def test_standard_input(listen: Las, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = wav(trained, "mdab0_sx1").read_bytes()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    answer = listen("input=-", f"output={tmp_path / 'x.jsonl'}")
+    answer = listen("-", f"output={tmp_path / 'x.jsonl'}")
     assert answer.code == 0 and answer.out.startswith("stdin: 0:00, ")
     assert json.loads((tmp_path / "x.jsonl").read_text())["id"] == "stdin"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"no audio")))

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 from console import Las
 from rich.console import Console
-from tiny import overrides
 
 from las.cli import tune
 from las.config.build import build, compose, config_directory
@@ -21,8 +21,7 @@ from las.scoring import error_rates
 @pytest.fixture
 def lm(trained: Path, las: Las, tmp_path: Path) -> Path:
     path = tmp_path / "lm.arpa"
-    corpus = [each for each in overrides(trained) if each.startswith(("corpus", "data_dir"))]
-    assert las("ngram", *corpus, "n=2", f"output={path}").code == 0
+    assert las("ngram", *tiny.corpus(trained), "n=2", f"output={path}").code == 0
     return path
 
 
@@ -84,28 +83,6 @@ def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest
     assert [cell.strip() for cell in row.split("│")[1:-2]] == (
         ["0.35", "0.125", "0.25", "0.15", "0.65", "120.00", "1000", "0", "200"]
     )
-
-
-@pytest.mark.parametrize(
-    ("search", "change", "words"),
-    [
-        ("beam_lm", "weights.ctc=[0.1]", "weights.ctc:"),
-        ("beam_lm", "weights.lm=[]", "weights.lm=[]"),
-        ("beam_lm", "weights.lm=[-0.1]", "search.lm.weight=-0.1"),
-        ("beam_lm", "weights.lm=much", "weights.lm='much'"),
-        ("beam_lm", "length_normalisation=[-1.0]", "search.length_normalisation=-1.0"),
-        ("beam_lm", "search.lm.path=null", "search.lm.path"),
-        ("phone_bigram", "scales.lm_scale=[]", "scales.lm_scale=[]"),
-        ("phone_bigram", "scales.lm_scale=2", "scales.lm_scale=2"),
-        ("phone_bigram", "scales.prior_scale=[-1.0]", "search.prior_scale=-1.0"),
-        ("phone_bigram", "++scales.lm=[1.0]", "lm"),
-        ("phone_bigram", "search=beam_lm", "search.lm.path"),
-        ("greedy", "batch_size=1", "search=beam_lm"),
-    ],
-)
-def test_what_cannot_be_tried_is_named(search: str, change: str, words: str, lm: Path, las: Las) -> None:
-    path = {"beam_lm": [f"search.lm.path={lm}"], "greedy": ["~scorer@search.coverage", "~scorer@search.length_reward"]}
-    las("tune", "checkpoint=x", f"search={search}", *path.get(search, []), change).fails(2, words)
 
 
 def test_a_file_of_somebody_else_is_not_replaced(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:

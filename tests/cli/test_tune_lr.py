@@ -37,19 +37,6 @@ def test_a_rate_is_found_and_no_run_is_made(
     assert las("tune_lr", *overrides(corpus), *SWEEP).code == 0 and written.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("mistake", "words"),
-    [
-        ("updates=3", "tune_lr.updates=3 10"),
-        ("low=2", "tune_lr.low=2 high=1"),
-        ("output=rates.png", "output=rates.json"),
-        ("lowest=1", "'lowest' configs/tune_lr.yaml"),
-    ],
-)
-def test_mistakes_are_named_before_anything_is_read(mistake: str, words: str, las: Las) -> None:
-    las("tune_lr", mistake).fails(2, words)
-
-
 def test_paths_in_the_next_command_are_as_they_were_typed() -> None:
     given = ["corpus=an4", r"corpus.root='/my corpora/it\'s'", "updates=50", "+optim.lr=1"]
     assert tune_lr.next_command(given, 0.002) == (

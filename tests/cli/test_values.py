@@ -72,32 +72,6 @@ def test_a_value_without_sense_is_not_hidden_by_another_run(trained: Path, las: 
     las("train", *tiny.overrides(trained, "trainer.max_steps=-5")).fails(2, "trainer.max_steps=-5")
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    rest_slow(
-        [
-            ("train_lm lm.num_layers=0", "lm.num_layers=0 1"),
-            ("train_lm text=[a,b]", "text=['a', text null"),
-            ("analyze every=0", "every=0 1"),
-            ("reproduce recipe=bo18_table3 look_every=0", "look_every=0 1"),
-            ("benchmark suite=lstm budget_s=-1", "budget_s=-1 0"),
-            ("benchmark suite=model seconds=[3.0,1.0]", "seconds=[3.0,1.0] shortest"),
-            ("benchmark suite=lstm threads=1000", "threads=1000 2 8"),
-            ("prepare corpus.vocabulary=-1", "corpus.vocabulary=-1:"),
-            ("tune checkpoint=x search.lm.path=x weights.lm=[nan]", "weights.lm=[nan]"),
-        ],
-        keep=3,
-    ),
-)
-def test_other_verbs_look_at_their_values_first(
-    command: str, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "cores", lambda: 2)
-    las(*command.split()).fails(2, f"{command.split()[0]}: {words}")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow
 def test_more_threads_than_cores_are_warned_of(corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cores", lambda: 1)

@@ -161,32 +161,6 @@ def test_experiments_are_short_named_like_their_files_and_differ_in_what_their_n
     assert cells["ln_both"] == [ba2016, ba2016]
 
 
-@pytest.mark.parametrize(
-    ("override", "says"),
-    rest_slow(
-        [
-            ("trainr=smoke", r"'trainr' in configs/train\.yaml.* trainer, "),
-            ("trainer.max_step=3", r"'trainer\.max_step'.* trainer\.max_steps, "),
-            ("model.listener.hiden_size=3", r" model\.listener\.hidden_size, "),
-            ("corpus=timt", r"configs/corpus/timt\.yaml.* timit, .*\(all: an4, "),
-            ("cell@model.listener.cell=ln_globl", r"configs/cell/ln_globl\.yaml.* ln_global, "),
-            ("cell@model.listner.cell=lstm", r": cell@model\.listener\.cell=lstm or cell@model\.speller"),
-            ("+experiment=baselin", r"configs/experiment/baselin\.yaml.* baseline, "),
-            ("experiment=baseline", r" \+experiment=baseline$"),
-            ("+experimnt=baseline", r"^experimnt: .* experiment, "),
-            ("+foo=1", r"^foo: .*configs/train\.yaml"),
-            ("corpus=timit", r"^corpus\.root .* corpus\.root=\.\.\. "),
-            ("baseline", r"^'baseline' .*key=value"),
-            ("trainer.max_steps=[1", r": 'trainer\.max_steps=\[1\]'$"),
-        ],
-        keep=5,
-    ),
-)
-def test_what_does_not_exist_is_named_with_the_nearest(override: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        runtime_config.compose("train", [override])
-
-
 def test_build_makes_nested_objects_lists_and_partials() -> None:
     option: dict[str, Any] = {
         "_target_": "las.LNGlobalLSTMCell",

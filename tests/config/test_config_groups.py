@@ -27,49 +27,12 @@ def test_no_part_of_a_config_can_be_left_out(name: str) -> None:
                 groups.check_deleted(directory, ["seed=1", f"~{key}"])
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("~augment", "augment=none (all: noise,"),
-        ("~corpus", "corpus=... (all: an4,"),
-        ("~search@validation_search", "search@validation_search=... beam,"),
-        ("~cell@model.listener.cell", "cell@model.listener.cell=... ba2016,"),
-        ("~seed", "seed=..."),
-    ],
-)
-def test_what_is_left_out_says_what_to_type(
-    given: str, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    las("train", given).fails(2, f"{given}: {words}")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_scorers_and_front_ends_can_be_left_out() -> None:
     assert "ctc" not in compose("train", ["search=beam_ctc", "~search.ctc"])["search"]
     park = ["model=park2019_las_4_1024", "~front_end@model.listener.front_end"]
     assert "front_end" in compose("train", park[:1])["model"]["listener"]
     # the option that a model names is gone, and the model's own keys of it are what is left
     assert "_target_" not in compose("train", park)["model"]["listener"].get("front_end", {})
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("train hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
-        ("train +hydra.run.dir=/tmp/x", "run_dir=/tmp/x"),
-        ("train hydra.sweep.dir=/tmp/x", "run_dir=/tmp/x"),
-        ("train hydra/launcher=joblib", "sweeps"),
-        ("score hydra.run.dir=/tmp/x reference=a hypothesis=b", "sweeps"),
-        ("train -m seed=1,2 hydra.run.dir=/tmp/x", "hydra/launcher, run_dir"),
-        ("train -m seed=1,2 hydra.job.chdir=true", "hydra/launcher, run_dir"),
-        ("train -m seed=1,2 +hydra.output_subdir=y", "hydra/launcher, run_dir"),
-    ],
-)
-def test_keys_of_hydra_that_have_no_use_are_refused_for_the_key_that_works(command: str, words: str, las: Las) -> None:
-    answer = las(*command.split())
-    answer.fails(2, words)
-    assert answer.out == "" and next(each for each in command.split() if "hydra" in each) in answer.err
 
 
 @pytest.mark.parametrize(
@@ -102,11 +65,6 @@ def test_a_group_without_its_place_is_told_the_places_and_they_work(command: str
     for mended in says.split(" or "):
         if not mended.startswith("+scorer"):  # whose options have no defaults
             assert compose(name, [*given[:-1], mended])
-
-
-def test_what_is_added_everywhere_and_what_has_no_place(las: Las) -> None:
-    las("train", "scale=tiny").fails(2, "+scale=tiny")
-    las("train", "lm=lstm").fails(2, "lm=lstm: configs/train.yaml place")
 
 
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])

@@ -49,14 +49,6 @@ def test_a_mistake_in_quoting_comes_with_the_line_that_works(given_: str, name: 
         sweep.combinations(["seed=1,2", given_])
 
 
-def test_an_open_list_is_closed_and_a_sweep_is_asked_about() -> None:
-    with pytest.raises(ConfigError, match=r": 'model\.listener\.time_reduction=\[2,1\]'$"):
-        build.compose("train", ["model.listener.time_reduction=[2,1"])
-    with pytest.raises(ConfigError) as error:
-        build.compose("train", ["name=a,b"])
-    assert all(each in str(error.value) for each in ("name=a,b: ", "'name=[a,b]'", "'name=\"a,b\"'", "-m name=a,b"))
-
-
 def test_missing_characters_come_with_an_alphabet_to_paste(tmp_path: Path, las: Las) -> None:
     text = tmp_path / "text.txt"
     text.write_text('ÜBER UNS\n\nDIE STRASSE\nÜBEL" ~\n')

@@ -1,16 +1,21 @@
-"""Stored names: what release 0.1.0 wrote into checkpoints, bundles and runs is read, and digests are unchanged."""
+"""Names of classes in configs: the public ones, those that release 0.1.0 stored, of modules that moved, and torch's."""
 
+import functools
 import importlib
 import json
 import re
+import sys
+from types import ModuleType
 
 import pytest
+import torch
 from places import REPOSITORY
 
 import las
 from las.config import public
 from las.config.build import compose
 from las.config.targets import resolve
+from las.runtime.errors import ConfigError
 from las.storage import run_directory
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "0.1.0"
@@ -61,3 +66,38 @@ def test_digests_are_those_of_the_former_release() -> None:
 def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(AttributeError, match=r"BeamSerch.* BeamSearch"):
         _ = las.BeamSerch
+
+
+@pytest.mark.parametrize("target", ["torch.nn.Linear", "torch.nn.Module", "torch.optim.AdamW", "torch.optim.SGD"])
+def test_modules_and_optimisers_of_torch_are_allowed(target: str) -> None:
+    assert resolve(target) is functools.reduce(getattr, target.split(".")[1:], torch)
+
+
+def test_unknown_classes_of_allowed_modules_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"las\.nn\.cells\.lstm .* PlainLSTMCell"):
+        resolve("las.nn.cells.lstm.PlainLSTMCel")
+    with pytest.raises(ConfigError, match=r"module las\.nn\.cells\.mine"):
+        resolve("las.nn.cells.mine.MyCell")
+
+
+@pytest.mark.parametrize(
+    "former",
+    [
+        "las.data.noise.AdditiveNoise",
+        "las.data.augmentation.Augmentation",
+        "las.nn.frame_losses.FrameCrossEntropy",
+        "las.decoding.word_graph.WordGraphSearch",
+        "las.decoding.scorers.min_length.MinLength",
+        "las.training.weight_noise.WeightNoise",
+    ],
+)
+def test_a_component_that_has_moved_is_found_by_its_former_module(former: str) -> None:
+    assert resolve(former) is resolve(f"las.{former.rpartition('.')[2]}")
+
+
+def test_a_class_of_ones_own_module_comes_before_a_component_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("las.nn.cells.mine")
+    own = type("PlainLSTMCell", (torch.nn.Module,), {"__module__": module.__name__})
+    vars(module)["PlainLSTMCell"] = own
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert resolve("las.nn.cells.mine.PlainLSTMCell") is own

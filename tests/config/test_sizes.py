@@ -4,7 +4,6 @@ import importlib
 from pathlib import Path
 
 import pytest
-from console import Las
 from safetensors import safe_open
 
 import las as package
@@ -12,23 +11,6 @@ from las.config import build, public, sizes
 from las.decoding import transcriber
 from las.runtime.errors import ArgumentError, ConfigError
 from las.storage import bundle
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "decode checkpoint=x search=beam search.size=1000000000",
-        "train model.features.num_mels=10000000",
-        "train trainer.batch_size=10000000000",
-        "train trainer.num_workers=1000000",
-        "train model.listener.time_reduction=[1,1000000000]",
-        "ngram output=x n=1000000",
-        "reproduce recipe=bo18_table3 jobs=1000000",
-        "train trainer.patience=9999999999999999",
-    ],
-)
-def test_a_command_with_a_size_beyond_its_bound_ends_at_once(command: str, las: Las) -> None:
-    las(*command.split()).fails(2, f"{command.split()[-1].partition('=')[0]} most")
 
 
 def test_calls_have_the_same_bounds() -> None:

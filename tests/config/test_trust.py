@@ -98,8 +98,7 @@ def test_jobs_in_processes_of_their_own_trust_what_the_command_trusts(who: str, 
     if who == "reproduce":
         pytest.importorskip("joblib")
         given = ["reproduce", "recipe=bo18_table3", "rows=[baseline,ln_both]", "seeds=1", "jobs=2", "tier=smoke"]
-        given += ["--config-dir=options", "loss=mine", "trainer.max_steps=2", *tiny.MODEL, f"data_dir={own / 'data'}"]
-        given += [each for each in tiny.overrides(own) if each.startswith("corpus")]
+        given += ["--config-dir=options", "loss=mine", "trainer.max_steps=2", *tiny.MODEL, *tiny.corpus(own)]
     else:
         pytest.importorskip(f"hydra_plugins.hydra_{who.partition('_')[0]}_launcher")
         given = [each for each in command(own) if not each.startswith("run_dir")]

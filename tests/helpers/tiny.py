@@ -60,11 +60,14 @@ def wav(root: Path, name: str) -> Path:
     return root / "TIMIT" / part / "DR1" / speaker / f"{sentence}.WAV"
 
 
+def corpus(root: Path) -> list[str]:
+    """The overrides that choose the corpus of `tree(root)`."""
+    return ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", f"data_dir={root / 'data'}"]
+
+
 def overrides(root: Path, *more: str) -> list[str]:
     """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
-    corpus = ["corpus=timit", f"corpus.root={root / 'TIMIT'}", "corpus.partial=true", *SHORT]
-    places = [f"run_dir={root / 'run'}", f"data_dir={root / 'data'}"]
-    return [*corpus, *places, "schedule=constant", *MODEL, *QUICK, *more]
+    return [*corpus(root), *SHORT, f"run_dir={root / 'run'}", "schedule=constant", *MODEL, *QUICK, *more]
 
 
 def damage(path: Path, how: str) -> None:

@@ -50,8 +50,13 @@ def wav(root: Path, utterance: str) -> Path:
     return root / "an4" / "wav" / utterance.partition("_")[0] / f"{utterance}.wav"
 
 
+def corpus(root: Path) -> list[str]:
+    """The overrides that choose the corpus of `tree(root)`."""
+    an4 = ["corpus=an4", f"corpus.root={root}", "corpus.partial=true", "corpus.dev_every=2"]
+    return [*an4, f"data_dir={root / 'data'}"]
+
+
 def overrides(root: Path, *more: str) -> list[str]:
     """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
-    corpus = ["corpus=an4", f"corpus.root={root}", "corpus.partial=true", "corpus.dev_every=2"]
     plain = ["model=las_small", *SHORT, "schedule=constant", "augment=none"]
-    return [*corpus, *plain, f"run_dir={root / 'run'}", f"data_dir={root / 'data'}", *MODEL, *QUICK, *more]
+    return [*corpus(root), *plain, f"run_dir={root / 'run'}", *MODEL, *QUICK, *more]
