@@ -143,7 +143,7 @@ def kernels() -> Check:
 
 COMPILED = (
     *("las.nn.speller", "las.nn.dropout", "las.nn.gammatone"),
-    *("las.decoding.beam_expansion", "las.decoding.scorers.ctc_prefix"),
+    *("las.decoding.beam_expansion", "las.nn.ctc_prefix"),
 )
 """Modules with parts in C++."""
 

@@ -19,14 +19,10 @@ from torch import Tensor
 from las.decoding.base import Hypothesis
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense
+from las.runtime import devices
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""
-
-
-def score_type(device: torch.device) -> torch.dtype:
-    """The type in which scores are summed."""
-    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 
 def possible(log_probs: Tensor) -> Tensor:
@@ -51,7 +47,7 @@ class BeamState(NamedTuple):
 def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
     """One beam per utterance that holds the start symbol only."""
     shape, device = (len(num_states), 1), num_states.device
-    scores = torch.zeros(shape, dtype=score_type(device), device=device)
+    scores = torch.zeros(shape, dtype=devices.score_type(device), device=device)
     return BeamState(
         tokens=torch.full(shape, sos, device=device),
         scores=scores,
@@ -180,7 +176,7 @@ class CompiledBeamExpansion(BeamExpansion):
 
 def expansion_on(device: torch.device, eos: int, size: int, exponent: float) -> BeamExpansion:
     """The expansion that is fastest on a device."""
-    refusal = BEAMS.refusal(torch.empty(0, dtype=score_type(device), device=device))
+    refusal = BEAMS.refusal(torch.empty(0, dtype=devices.score_type(device), device=device))
     return (BeamExpansion if refusal else CompiledBeamExpansion)(eos, size, exponent)
 
 

@@ -248,12 +248,11 @@ class Transcriber:
             durations_s = [len(each) / self.sample_rate for each in waveforms]
             times = FrameTimes.of(self.model.features)
             return word_times.transcripts(heads, spans, num_states, times, starts_s, durations_s)
-        model = self.attention_model
         nbest_lists, names = self.search(inputs, num_states), [f"the audio at {each:.1f} s" for each in starts_s]
         require_finite_scores(inputs, num_states, names, nbest_lists)
         best: list[Hypothesis] = [hypotheses[0] for hypotheses in nbest_lists]
         targets = pad_sequence([torch.tensor(each.tokens, dtype=torch.long) for each in best], True).to(device)
-        spelling = model.speller(inputs.memory, targets)
+        spelling = self.model.spell(inputs, targets, [len(each.tokens) for each in best])
         log_probs = torch.log_softmax(spelling.logits[:, :-1], -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return [
             self._transcript(
@@ -269,9 +268,9 @@ class Transcriber:
     def _transcript(
         self, best: Hypothesis, weights: Tensor, confidences: list[float], start_s: float, duration_s: float
     ) -> SegmentTranscript:
-        times = transcription.token_times(weights, self.model.state_ms / 1000, duration_s, start_s)
+        times = self.model.token_times(weights, duration_s)
         timed = tuple(
-            TimedToken(self.tokens.symbols[token], begin, end, confidence)
+            TimedToken(self.tokens.symbols[token], start_s + begin, start_s + end, confidence)
             for token, (begin, end), confidence in zip(best.tokens, times, confidences, strict=True)
         )
         words = tuple(transcription.of_tokens(timed, best.tokens, self.tokens))

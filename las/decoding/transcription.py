@@ -1,6 +1,6 @@
 """Recordings in all forms that a transcriber takes, and its transcriptions: words with their times, and JSON.
 
-Times come from attention; words are stitched across segments.
+Words are stitched across segments.
 """
 
 import glob
@@ -38,7 +38,7 @@ NOTHING = torch.zeros(0, 0, dtype=torch.float16)
 class TimedToken:
     """A symbol, its times in seconds, and its probability given the previous tokens.
 
-    The times are estimated from the attention; they are not a forced alignment.
+    The times are estimated from attention, or a forced alignment by CTC where the model has no attention.
     """
 
     symbol: str
@@ -69,29 +69,6 @@ class TimedWord(NamedTuple):
     def confidence(self) -> float:
         logs = [math.log(max(token.confidence, 1e-30)) for token in self.tokens]
         return math.exp(sum(logs) / len(logs))
-
-
-def token_times(weights: Tensor, state_s: float, duration_s: float, start_s: float = 0.0) -> list[tuple[float, float]]:
-    """Start and end of each token in seconds, estimated from attention `weights` [tokens + 1, states].
-
-    Each token is assigned one state, by the monotonic path of greatest weight (so that one diffuse row cannot pull
-    others along); boundaries lie halfway between the states of neighbouring tokens. A state lasts `state_s`; the times
-    cover the whole utterance, which begins at `start_s` and lasts `duration_s`.
-    """
-    if weights.shape[0] < 2:
-        return []
-    logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
-    score, backpointers = logs[0], []
-    for row in logs[1:]:
-        best, index = score.cummax(0)
-        backpointers.append(index)
-        score = row + best
-    path = [int(score.argmax())]
-    for index in reversed(backpointers):
-        path.append(int(index[path[-1]]))
-    centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
-    borders = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]
-    return list(itertools.pairwise(start_s + border for border in borders))
 
 
 def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer) -> list[TimedWord]:
@@ -175,7 +152,7 @@ class SegmentTranscript:
     score: float
     finished_by: str
     half_weights: Float16[Tensor, "tokens states"]
-    """Attention weights in half precision; the last row is that of the end symbol."""
+    """Weights of states for each token in half precision (`SpeechModel.spell`), those of the end last."""
 
     @property
     def weights(self) -> Float[Tensor, "tokens states"]:

@@ -1,15 +1,17 @@
-"""Connectionist temporal classification next to the speller (Graves et al. 2006; joint training: Kim et al. 2017).
+"""Connectionist temporal classification (Graves et al. 2006), alone or next to a speller (Kim et al. 2017).
 
 A linear layer on every encoded state gives log-probabilities of the tokens and of the blank, which is id 0: the
 sentence boundary never occurs inside a sentence, so its id is free. The loss is
 
     -log p(tokens | states) = -log sum over alignments of the tokens of prod_s p_s(path_s)
 
-It drives the listener towards a monotonic alignment, which attention alone has to learn.
+Next to a speller it drives the listener towards a monotonic alignment, which attention alone has to learn.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -59,6 +61,40 @@ def loss(output: CTCOutput, targets: Int[Tensor, "batch tokens"], num_tokens: Le
     return nn.functional.ctc_loss(
         by_state, targets, output.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )
+
+
+def align(log_probs: Float[Tensor, "states vocab"], tokens: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first state of each token and the one after its last, on the best path of these tokens (Viterbi).
+
+    Args:
+        log_probs: output of CTC for one utterance, without padding.
+        tokens: none of them the blank.
+
+    Raises ValueError where the states are too few to write the tokens.
+    """
+    labels = np.full(2 * len(tokens) + 1, BLANK)
+    labels[1::2] = tokens
+    # A token may follow the one before it without a blank between, unless they are equal.
+    skips = np.zeros(len(labels), dtype=bool)
+    skips[3::2] = labels[3::2] != labels[1:-2:2]
+    emissions = log_probs.double().numpy(force=True)[:, labels]
+    scores, steps = np.full(len(labels), -np.inf), np.zeros(emissions.shape, dtype=np.int64)
+    scores[0] = 0.0  # enters the first blank or, one further on, the first token
+    for state, emission in enumerate(emissions):
+        stay, next_one = scores, np.append(-np.inf, scores[:-1])
+        skip = np.where(skips, np.append([-np.inf, -np.inf], scores[:-2])[: len(labels)], -np.inf)
+        choices = np.stack([stay, next_one, skip])
+        steps[state] = choices.argmax(0)
+        scores = choices.max(0) + emission
+    place = len(labels) - 1 if len(labels) == 1 or scores[-1] >= scores[-2] else len(labels) - 2
+    if scores[place] == -np.inf:
+        raise ValueError(f"{len(tokens)} tokens cannot be aligned with {len(emissions)} states")
+    path = np.empty(len(emissions), dtype=np.int64)
+    for state in range(len(emissions) - 1, -1, -1):
+        path[state] = place
+        place -= steps[state, place]
+    bounds = np.searchsorted(path, [2 * np.arange(len(tokens)) + 1, 2 * np.arange(len(tokens)) + 2])
+    return list(zip(*bounds.tolist(), strict=True))
 
 
 def no_ctc_error() -> ConfigError:

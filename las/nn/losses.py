@@ -30,13 +30,26 @@ class TokenLoss(NamedTuple):
 
 
 @runtime_checkable
-class TokenPredictions(Protocol):
+class HasCTCOutput(Protocol):
+    """Output of a model for a batch: that of CTC if it has one."""
+
+    @property
+    def ctc_output(self) -> ctc.CTCOutput | None: ...
+
+
+@runtime_checkable
+class TokenPredictions(HasCTCOutput, Protocol):
     """Output of a model that writes tokens, for a batch: logits, and the output of CTC if it has one."""
 
     @property
     def logits(self) -> Float[Tensor, "batch steps vocab"]: ...
-    @property
-    def ctc_output(self) -> ctc.CTCOutput | None: ...
+
+
+def require_ctc(output: HasCTCOutput) -> ctc.CTCOutput:
+    """Return the output of CTC. Raises ConfigError for a model without it."""
+    if output.ctc_output is None:
+        raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc or model=ctc_small")
+    return output.ctc_output
 
 
 class TrainingLoss(ScheduledModule):
@@ -155,12 +168,16 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         self.ctc_weight = ctc_weight
 
     def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
-        if output.ctc_output is None:
-            raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc")
-        cross_entropy = super().objective(model, output, batch)
-        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * ctc.loss(
-            output.ctc_output, batch.targets, batch.num_tokens
-        )
+        ctc_output, cross_entropy = require_ctc(output), super().objective(model, output, batch)
+        by_ctc = ctc.loss(ctc_output, batch.targets, batch.num_tokens)
+        return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * by_ctc
+
+
+class CTCLoss(TrainingLoss):
+    """The loss of CTC alone, -log p(tokens | states) (`las.nn.ctc`; Graves et al. 2006), summed or per token."""
+
+    def objective(self, model: Trainable, output: HasCTCOutput, batch: TrainingBatch) -> Float[Tensor, ""]:
+        return ctc.loss(require_ctc(output), batch.targets, batch.num_tokens)
 
 
 class FrameLoss(TrainingLoss):

@@ -1,6 +1,7 @@
 """Models: what the trainer asks of any model and of a speech model; Listen, Attend and Spell (Chan et al. 2016)."""
 
 import functools
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -15,6 +16,7 @@ from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
 from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
+from las.runtime.errors import ConfigError
 
 
 @runtime_checkable
@@ -76,13 +78,21 @@ class Trainable(nn.Module, ABC):
         """Compute what the loss of a batch is taken of, its features changed by `augment`."""
 
 
+class Spelling(NamedTuple):
+    """Log-probabilities (or logits) of each next token when tokens are fed, the end last, and where each token is."""
+
+    logits: Float[Tensor, "batch steps vocab"]
+    weights: Float[Tensor, "batch steps states"]
+
+
 class SpeechModel(Trainable):
     """Base class of speech models: features, a listener, and what a subclass makes of the encoded states.
 
     Its targets are tokens, unless it is a `las.nn.acoustic_model.FrameModel`. Training calls `num_targets` and
     `forward_batch`, whose return value the loss takes; the validation of a model of tokens reads its `logits`, one step
     more than there are targets, and its `weights` if there is attention. Searches take what `search_inputs` returns:
-    for tokens a `las.decoding.base.Decoder`.
+    for tokens a `las.decoding.base.Decoder`. Transcriptions of recordings, which have times and confidences, are made
+    with `spell` and `token_times`; `las align` and searches over time read `state_ms` and `num_states`.
     """
 
     features: Features
@@ -92,14 +102,17 @@ class SpeechModel(Trainable):
     operands: torch.dtype = torch.float32
     """Type of the operands of the listener's products in `search_inputs`; features and searches compute in fp32."""
 
-    @abstractmethod
     def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
         """Encoded states of utterances of `num_samples`, without computing them."""
+        return self.listener.num_states(self.features.num_frames(num_samples))
 
     @property
-    @abstractmethod
     def state_ms(self) -> float:
         """Time from one encoded state to the next, in milliseconds."""
+        shift = self.features.frame_shift_ms
+        for factor in self.listener.reductions:
+            shift *= factor
+        return shift
 
     def encode(
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
@@ -115,6 +128,20 @@ class SpeechModel(Trainable):
         self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
     ) -> tuple[Any, Int[Tensor, "batch"]]:
         """Return the inputs of this model's search and the number of encoded states per utterance."""
+
+    def spell(self, inputs: Any, targets: Int[Tensor, "batch tokens"], num_tokens: list[int]) -> Spelling:
+        """Feed `num_tokens` tokens of each utterance to a model, whose `search_inputs` are given.
+
+        Raises ConfigError for a model that has no times of tokens.
+        """
+        raise ConfigError(
+            f"this {type(self).__name__} has no times of tokens, which transcriptions of recordings contain: it "
+            "decodes splits of its corpus, las decode checkpoint=... split=test"
+        )
+
+    def token_times(self, weights: Float[Tensor, "tokens1 states"], duration_s: float) -> list[tuple[float, float]]:
+        """Start and end of each token in seconds, from the weights that `spell` gives for an utterance."""
+        raise TypeError(f"{type(self).__name__} must define token_times")
 
     def __init_subclass__(cls) -> None:
         """Raise TypeError for a class with the name of `search_inputs` in earlier releases."""
@@ -222,19 +249,9 @@ class ListenAttendSpell(SpeechModel):
         self.speller = speller(vocab_size, self.listener.output_size)
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
 
-    @property
-    def state_ms(self) -> float:
-        shift = self.features.frame_shift_ms
-        for factor in self.listener.reductions:
-            shift *= factor
-        return shift
-
     def explain(self) -> str:
         """A line for the log of a run: the kernels of listener and speller on the model's device, and why."""
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
-
-    def num_states(self, num_samples: Lengths) -> Lengths:
-        return self.listener.num_states(self.features.num_frames(num_samples))
 
     def listen(
         self, waveforms: Waveforms, num_samples: Lengths, change: Change | None = None
@@ -284,3 +301,35 @@ class ListenAttendSpell(SpeechModel):
         encoded, num_states = self.encode(waveforms, num_samples)
         memory = self.speller.attention.prepare(encoded, num_states)
         return Decoder(self.speller, memory, self.ctc), num_states.to(memory.mask.device, non_blocking=True)
+
+    def spell(self, inputs: Decoder, targets: Int[Tensor, "batch tokens"], num_tokens: list[int]) -> Spelling:
+        """Teacher forcing: logits and attention weights."""
+        output: SpellerOutput = self.speller(inputs.memory, targets)
+        return Spelling(output.logits, output.weights)
+
+    def token_times(self, weights: Float[Tensor, "tokens1 states"], duration_s: float) -> list[tuple[float, float]]:
+        """Estimate the times of tokens from attention; they cover the whole utterance.
+
+        Each token is assigned one state, by the monotonic path of greatest weight (so that one diffuse row cannot pull
+        others along); boundaries lie halfway between the states of neighbouring tokens.
+        """
+        return monotonic_times(weights, self.state_ms / 1000, duration_s)
+
+
+def monotonic_times(
+    weights: Float[Tensor, "tokens1 states"], state_s: float, duration_s: float
+) -> list[tuple[float, float]]:
+    """Times of `ListenAttendSpell.token_times`; a state lasts `state_s`."""
+    if weights.shape[0] < 2:
+        return []
+    logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
+    score, backpointers = logs[0], []
+    for row in logs[1:]:
+        best, index = score.cummax(0)
+        backpointers.append(index)
+        score = row + best
+    path = [int(score.argmax())]
+    for index in reversed(backpointers):
+        path.append(int(index[path[-1]]))
+    centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
+    return list(itertools.pairwise([0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]))

@@ -34,15 +34,15 @@ def word(text: str, start_s: float, end_s: float) -> TimedWord:
 def test_a_diffuse_row_does_not_pull_the_others_along() -> None:
     weights = torch.eye(6)[[0, 1, 2, 3]]
     weights[0] = torch.tensor([0.18, 0.16, 0.16, 0.16, 0.16, 0.18])  # its mean lies behind the next two tokens
-    times = transcription.token_times(weights, state_s=0.1, duration_s=0.6)
+    times = monotonic_times(weights, state_s=0.1, duration_s=0.6)
     assert [start_s for start_s, _ in times] == pytest.approx([0.0, 0.1, 0.2])
 
 
 def test_times_tile_the_utterance() -> None:
     weights = torch.tensor([[1.0, 0, 0, 0], [0, 0, 1, 0], [0, 0.4, 0.35, 0.25], [0, 0, 0, 1]])  # the third goes back
-    times = transcription.token_times(weights, state_s=0.1, duration_s=0.4)
+    times = monotonic_times(weights, state_s=0.1, duration_s=0.4)
     assert times == [(0.0, pytest.approx(0.15)), (pytest.approx(0.15), pytest.approx(0.25)), (pytest.approx(0.25), 0.4)]
-    assert transcription.token_times(weights[:1], 0.1, 0.4) == []
+    assert monotonic_times(weights[:1], 0.1, 0.4) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -50,7 +50,7 @@ def test_times_of_any_attention_tile_and_never_run_backwards(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     weights = torch.softmax(5 * torch.randn(8, 11, generator=draw), dim=1)
     duration_s = 0.9  # less than 11 states of 0.1 s: the last one is partly padding
-    times = transcription.token_times(weights, 0.1, duration_s)
+    times = monotonic_times(weights, 0.1, duration_s)
     assert (times[0][0], times[-1][1], len(times)) == (0.0, duration_s, 7)
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(times))
     assert all(start <= end for start, end in times)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.decoding.beam_expansion import possible, score_type
+from las.decoding.beam_expansion import possible
 from las.decoding.scorers.base import (
     BatchConstraint,
     BatchScorer,
@@ -17,6 +17,7 @@ from las.decoding.scorers.base import (
     SearchStep,
     State,
 )
+from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 DECODER = "las"
@@ -126,7 +127,7 @@ class CombinedScorer(NamedTuple):
         """The scores of every next symbol, and the new state. The total of an impossible symbol is -inf."""
         total, by_scorer, new_states = step.log_probs, [step.log_probs], []
         if self.scorers:
-            total = self.decoder_weight * total.to(score_type(total.device))
+            total = self.decoder_weight * total.to(devices.score_type(total.device))
         for weight, scorer, scorer_state in zip(self.weights, self.scorers, state, strict=False):
             scores, new_state = scorer.score(scorer_state, step)
             total = total + weight * scores.to(total.dtype)

@@ -9,13 +9,8 @@ from kernel_cases import compiles
 from torch import Tensor
 
 from las.decoding.scorers.base import SearchStep, reorder
-from las.decoding.scorers.ctc_prefix import (
-    CompiledCTCPrefixBatchScorer,
-    CTCPrefixBatchScorer,
-    CTCPrefixScorer,
-    PrefixState,
-    tables,
-)
+from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
+from las.nn.ctc_prefix import CompiledCTCPrefixes, CTCPrefixes, PrefixState, tables
 
 
 class Heard:
@@ -117,7 +112,7 @@ def test_an_utterance_does_not_depend_on_padding_or_order():
         type(state)(*(part[rows] for part in state)), SearchStep(log_probs, None)
     )
     assert torch.equal(fewer, together[rows])
-    assert type(scoring.select_utterances(rows)) is type(scoring), "compiled where the whole batch is"
+    assert type(scoring.select_utterances(rows).prefixes) is type(scoring.prefixes), "compiled as the whole batch is"
 
 
 def assert_states_are_equal(one: PrefixState, other: PrefixState) -> None:
@@ -133,16 +128,14 @@ def test_the_compiled_loops_equal_the_operations(states: int, vocab: int, beams:
     log_probs[1, :, vocab // 2] = -math.inf
     log_probs[2, states // 2] = math.nan
     made = tables(log_probs, torch.tensor([states, states, max(1, states - 2), states // 2]))
-    reference, compiled = CTCPrefixBatchScorer(*made), CompiledCTCPrefixBatchScorer(*made)
+    reference, compiled = CTCPrefixes(*made), CompiledCTCPrefixes(*made)
     state, generator = reference.start(), torch.Generator().manual_seed(7)
     assert_states_are_equal(compiled.start(), state)
-    step, before = SearchStep(log_probs[:, :1], None), torch.get_num_threads()
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for _ in range(6):
-            torch.testing.assert_close(
-                compiled.score(state, step)[0], reference.score(state, step)[0], rtol=1e-9, atol=1e-9
-            )
+            torch.testing.assert_close(compiled.score(state), reference.score(state), rtol=1e-9, atol=1e-9)
             parents = torch.randint(state.last.shape[1], (4, beams), generator=generator)
             tokens = torch.randint(1, vocab, (4, beams), generator=generator)
             state = reorder(state, parents)

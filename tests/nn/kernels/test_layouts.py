@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from las.decoding.beam_expansion import BeamState, CompiledBeamExpansion
 from las.decoding.scorers.base import SearchStep
-from las.decoding.scorers.ctc_prefix import CompiledCTCPrefixBatchScorer, PrefixState
+from las.nn.ctc_prefix import CompiledCTCPrefixes, PrefixState
 from las.nn import dropout, gammatone
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMState
@@ -143,8 +143,8 @@ def test_prefix_scores_beams_dropout_and_gammatone_filters(chosen: list[str]) ->
     last, tokens = torch.randint(1, 4, (2, 2, 3))
 
     def prefixes(given: Sequence[Tensor]) -> list[Tensor]:
-        scorer, state = CompiledCTCPrefixBatchScorer(*given[:2]), PrefixState(*given[2:6])
-        scores, _ = scorer.score(state, SearchStep(given[0], None))
+        scorer, state = CompiledCTCPrefixes(*given[:2]), PrefixState(*given[2:6])
+        scores = scorer.score(state)
         return [part.nan_to_num() for part in (scores, *scorer.advance(state, given[6]))]
 
     sums = functional.pad(probs.log().cumsum(1), (0, 0, 1, 0)).mT

@@ -1,5 +1,5 @@
 // CTC prefix scores of all beams of all utterances, and the forward variables of their next prefixes, state by state.
-// The mathematics is that of las/decoding/scorers/ctc_prefix.py; a sum of logarithms is that of log_sum.
+// The mathematics is that of las/nn/ctc_prefix.py; a sum of logarithms is that of log_sum.
 
 #pragma once
 
