@@ -11,11 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from las.cli import model_card
 from las.config.build import check_value, compose
 from las.decoding.transcriber import load
 from las.nn.export import listener, save, speller
 from las.runtime import progress
-from las.runtime.errors import ConfigError, StorageError
+from las.runtime.errors import ConfigError, StorageError, require_known
 from las.storage import atomic, bundle, checkpoint
 from las.storage.checkpoint import Checkpoint
 
@@ -101,8 +102,12 @@ def _require_alike(sums: dict[str, Tensor], other: Checkpoint) -> None:
 def export(overrides: list[str]) -> Path:
     """Write a bundle, and programs where they are asked for: see configs/export.yaml. Returns the bundle's path."""
     config = compose("export", overrides)
-    for key, kind in (("checkpoint", str), ("output", str), ("programs", str | None), ("strict", bool)):
+    for key, kind in (
+        *(("checkpoint", str), ("output", str), ("programs", str | None), ("strict", bool), ("weights", str)),
+        *(("card", bool), ("licence", str | None), ("attribution", str | None)),
+    ):
         check_value(key, config[key], kind)
+    require_known("weights", config["weights"], bundle.WEIGHTS)
     output = Path(config["output"])
     if output.is_dir():
         raise ConfigError(f"output={output} is a folder: a bundle is one file, for example {output / 'model.las'}")
@@ -113,7 +118,7 @@ def export(overrides: list[str]) -> Path:
     for complaint in complaints:
         progress.say(complaint)
     search = portable(source.config.get("search", {}))
-    bundle.write(output, source.model, source.state, source.config | {"search": search})
+    bundle.write(output, source.model, source.state, source.config | {"search": search}, config["weights"])
     transcriber = load(output)  # verifies the file
     progress.say(f"{source.directory}: {output}, {output.stat().st_size:,} bytes, written and verified")
     if config["programs"]:
@@ -121,6 +126,9 @@ def export(overrides: list[str]) -> Path:
         save(listener(transcriber.attention_model, transcriber.sample_rate), folder / "listener.pt2")
         save(speller(transcriber.attention_model), folder / "speller.pt2")
         progress.say(f"{folder / 'listener.pt2'}, {folder / 'speller.pt2'}: torch.export.load opens them")
+    if config["card"]:
+        terms = model_card.Terms(config["licence"], config["attribution"])
+        model_card.write(output, transcriber, source.config, checkpoint.run_folder(Path(config["checkpoint"])), terms)
     progress.say(f"next:  las transcribe checkpoint={output} input=talk.flac")
     return output
 

@@ -71,6 +71,7 @@ VERBS = {
         TRANSCRIBES_AGAIN,
     ),
     "demo_app": Verb("a page in the browser: record or upload, see text, times and attention", OF_RUN),
+    "models": Verb("pretrained models, which las transcribe takes by name", module="las.cli.options", config=""),
     "average": Verb(
         "the mean of a run's last or best checkpoints",
         "run=runs/ln_encoder_only/synthetic/seed1 best=3",
@@ -221,9 +222,9 @@ def show(name: str, overrides: list[str], flags: hydra_flags.Flags) -> None:
 def as_composed(name: str, overrides: list[str]) -> list[str]:
     """The overrides that a verb hands to Hydra for the ones that were typed."""
     module = importlib.import_module(VERBS[name].module)
-    if not hasattr(module, "as_composed"):
-        module = importlib.import_module("las.decoding.tuned_search")
-    return list(module.as_composed(overrides))
+    if hasattr(module, "as_composed"):
+        return list(module.as_composed(overrides))
+    return list(importlib.import_module("las.decoding.tuned_search").as_composed(overrides, name))
 
 
 @contextmanager

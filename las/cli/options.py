@@ -1,4 +1,4 @@
-"""The verbs `list` and `show`: the config groups, their options, and one option with the equation of its class.
+"""The verbs `list`, `show` and `models`: the config groups, their options with equations, and pretrained models.
 
 Docstrings are read from the source, without importing it, so that no torch is needed.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from las.config import folders, groups, public
 from las.config.build import config_directory, shown
 from las.runtime.errors import ConfigError, suggest
+from las.storage import pretrained
 
 MOUNTING = ("train", "language_model")
 """Configs of verbs in which keys are looked for; the first that has a place for a group counts."""
@@ -67,6 +68,20 @@ def list(arguments: Sequence[str]) -> None:
     for name, path in found.items():
         line = textwrap.shorten(summary(path), WIDTH, placeholder=" ...")
         print(f"{name:{width}}  {line}".rstrip())
+
+
+def models(arguments: Sequence[str]) -> None:
+    """Print the pretrained models: errors, size, licence, and the training that made each.
+
+    las transcribe model=NAME talk.wav; las.load("NAME").
+    """
+    if arguments:
+        raise ConfigError(f"models takes no arguments: las transcribe model={arguments[0]} talk.wav")
+    for number, (name, model) in enumerate(pretrained.models().items()):
+        place = f"downloaded from {model.url}" if model.url else "in this package"
+        print(f"{name}{'' if number else ' (default)'}: {model.task}")
+        print(f"  {model.error}; {model.parameters:,} parameters, {model.size / 1e6:.1f} MB, {place}")
+        print(f"  data: {model.licence}\n  {model.command}")
 
 
 def _known_group(name: str) -> str:

@@ -135,7 +135,8 @@ def roles(corpus: Corpus) -> dict[str, str]:
 
 def print_shards(corpus: Corpus, results: dict[str, PackedSplit]) -> None:
     """Print files, shards and megabytes of each split."""
-    table = Table("split", title=f"{corpus.name}: shards")
+    table = Table(title=f"{corpus.name}: shards")
+    table.add_column("split", no_wrap=True)
     for heading in ("audio files", "shards", "of these already there", "MB"):
         table.add_column(heading, justify="right")
     for split, packed in results.items():

@@ -18,6 +18,7 @@ TEXT_KEYS = ("corpus.text.drop", "corpus.text.map")
 """Keys whose values are lists of texts, or texts with their replacements: `{ß: ss}`, passed on as `['ß: ss']`."""
 PATH_KEYS = (
     "alignments",
+    "attribution",
     "audio",
     "augment.noise.folder",
     "augment.reverberation.folder",
@@ -31,6 +32,7 @@ PATH_KEYS = (
     "glm",
     "hypothesis",
     "input",
+    "licence",
     "output",
     "page",
     "programs",

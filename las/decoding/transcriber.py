@@ -33,7 +33,7 @@ from las.hmm.tying import TiedStates
 from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
-from las.storage import checkpoint
+from las.storage import checkpoint, pretrained
 
 
 class TrainedModel(NamedTuple):
@@ -322,7 +322,9 @@ def load(
     strict: bool = False,
     precision: str = "fp32",
 ) -> Transcriber:
-    """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory or a bundle.
+    """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory, a bundle or by a name.
+
+    Names are those of pretrained models (`las models`).
 
     `search` is the run's own unless given: a search, or an option of `configs/search` by its name (`greedy`, `beam`,
     `tuned` for the one that `las tune` found for the run); `cutter` makes the segmenter of long audio from the model's
@@ -340,6 +342,7 @@ def load(
     'sil aa iy sil'
     """
     operands = devices.precision(precision)
+    path = path if Path(path).exists() else pretrained.resolved(path)
     model, tokens, sample_rate, lexicon, tied, config = restore(path, strict)
     model.operands = operands
     if search is None or isinstance(search, str):

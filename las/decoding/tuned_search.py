@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from las.config import build
-from las.config.overrides import of_section, value_of
+from las.config.overrides import of_section, protect, value_of
 from las.config.public import with_public_names
 from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError
-from las.storage import bounded, bundle
+from las.storage import bounded, bundle, pretrained
 from las.storage.checkpoint import run_folder
 
 CHOICE = "search=tuned"
@@ -29,19 +29,49 @@ def path_of(checkpoint: Path) -> Path:
     return run_folder(checkpoint) / "tuned.json"
 
 
+DEFAULT_MODEL = ("transcribe", "demo_app")
+"""Verbs that take a pretrained model where no checkpoint is given."""
+
+
 def compose(name: str, overrides: list[str]) -> build.Config:
     """Compose the config of a verb with a checkpoint, where `search=tuned` stands for the search tuned for it.
 
     Without a choice, a model has the search that it was trained with; the verb's own, search=beam, if that was greedy.
     """
-    return build.compose(name, as_composed(overrides))
+    return build.compose(name, as_composed(overrides, name))
 
 
-def as_composed(overrides: list[str]) -> list[str]:
-    """The overrides with the settings of the tuned search in the place of `search=tuned`.
+def with_model(overrides: list[str], default: bool) -> list[str]:
+    """Overrides whose `checkpoint` is a bundle where a pretrained model is named, by `checkpoint=` or `model=`.
+
+    With `default`, the first one is taken, and announced, where there is neither. Raises what
+    `las.storage.pretrained.path_of` raises.
+    """
+    names = {key: value_of(key, overrides) for key in ("checkpoint", "model")}
+    if names["checkpoint"] and names["model"]:
+        raise ConfigError(f"checkpoint={names['checkpoint']} and model={names['model']}: give one of them")
+    if names["model"]:
+        path = pretrained.path_of(str(names["model"]))
+    elif names["checkpoint"]:
+        if Path(str(names["checkpoint"])).exists():
+            return overrides
+        path = pretrained.resolved(str(names["checkpoint"]))
+    elif default:
+        name, model = next(iter(pretrained.models().items()))
+        progress.say(f"model={name}, {model.task}: {model.error}; las models lists others")
+        path = pretrained.path_of(name)
+    else:
+        return overrides
+    others = [each for each in overrides if each.partition("=")[0] not in names]
+    return [protect(f"checkpoint={path}"), *others]
+
+
+def as_composed(overrides: list[str], verb: str = "") -> list[str]:
+    """The overrides with the bundle of a pretrained model, and the settings of the tuned search for `search=tuned`.
 
     They come first, so that those of the command (`search.size=12`) override them.
     """
+    overrides = with_model(overrides, verb in DEFAULT_MODEL)
     if CHOICE not in overrides:
         return [*_own(overrides), *overrides]
     remaining = [override for override in overrides if override != CHOICE]

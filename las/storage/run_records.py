@@ -87,6 +87,14 @@ def result(folder: Path) -> dict[str, Any] | None:
     return values
 
 
+def environment(folder: Path) -> dict[str, Any]:
+    """The content of environment.json; empty without one. Raises StorageError for a damaged one."""
+    path = folder / "environment.json"
+    values = bounded.stored(path) if path.exists() else {}
+    _require(f"{path}", ENVIRONMENT.faults(values))
+    return values
+
+
 def result_faults(values: Mapping[str, Any]) -> list[str]:
     """Sentences about the values of a result that are of another kind."""
     faults, splits, level = list(RESULT.faults(values)), values.get("splits"), values.get("chance_level")

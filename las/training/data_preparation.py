@@ -118,8 +118,9 @@ def print_table(data: PreparedCorpus) -> None:
     corpus = data.corpus
     symbols = f"{corpus.tokens.size} symbols (vocabulary {corpus.tokens.vocabulary_hash[:12]})"
     table = Table(title=f"{corpus.name}, {corpus.sample_rate} Hz, {symbols}")
-    for heading in ("split", "utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
-        table.add_column(heading, justify="left" if heading == "split" else "right")
+    table.add_column("split", no_wrap=True)
+    for heading in ("utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
+        table.add_column(heading, justify="right", overflow="fold")
     for row in corpus.table(data.splits):
         durations = (f"{row.shortest_s:.2f}", f"{row.longest_s:.2f}")
         table.add_row(

@@ -122,16 +122,11 @@ class SmallestModel(SpeechModel):
         self.listener = listener(self.features.size)
         self.output = nn.Linear(self.listener.output_size, vocab_size)
 
-    state_ms = 40.0
-
     def explain(self) -> str:
         return "no speller"
 
     def num_targets(self, batch: TrainingBatch) -> int:
         return int(batch.num_tokens.sum())
-
-    def num_states(self, num_samples: Tensor) -> Tensor:
-        return self.listener.num_states(self.features.num_frames(num_samples))
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Logits:
         features, num_frames = self.features(batch.waveforms, batch.num_samples)

@@ -1,8 +1,8 @@
 """LibriSpeech and Mini LibriSpeech, in the tree of OpenSLR's archives (resources 12 and 31).
 
 <part>/<speaker>/<chapter>/ holds <speaker>-<chapter>-<number>.flac and one <speaker>-<chapter>.trans.txt with lines
-`<id> WORDS`. The training parts form one split, each other part is a split of its own. `PARTS` lists all parts with the
-sizes and hashes of their archives.
+`<id> WORDS`. Copies may have the audio as .wav, .opus or .ogg instead. The training parts form one split, each other
+part is a split of its own. `PARTS` lists all parts with the sizes and hashes of their archives.
 """
 
 import functools
@@ -23,6 +23,8 @@ from las.storage import archive, folders, text_files
 from las.storage import download as storage_download
 
 _NUM_THREADS = 8
+_AUDIO = (".opus", ".ogg", ".wav", ".flac")
+"""Endings of audio files; of two files of an utterance the one whose ending stands last is read."""
 _RIGHT_TREE = """A right tree looks like this:
   LibriSpeech/train-clean-100/19/198/19-198-0000.flac  19-198-0001.flac ...  19-198.trans.txt
   LibriSpeech/dev-clean/84/121123/...
@@ -178,7 +180,9 @@ def _chapter(folder: Path) -> Listing:
     speaker, prefix = folder.parent.name, f"{folder.parent.name}-{folder.name}"
     entries = (entry for entry in os.scandir(folder) if not entry.name.startswith(folders.APPLE_DOUBLE))
     files = {entry.name.lower(): entry.path for entry in entries}
-    audio = {name.removesuffix(".flac"): path for name, path in files.items() if name.endswith(".flac")}
+    audio = {
+        name.removesuffix(ending): path for ending in _AUDIO for name, path in files.items() if name.endswith(ending)
+    }
     transcript = files.get(f"{prefix}.trans.txt")
     texts = _texts(Path(transcript), prefix) if transcript is not None else {}
     return Listing(

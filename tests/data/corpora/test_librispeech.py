@@ -73,6 +73,17 @@ def test_the_whole_of_mini_librispeech(tree: Path, tmp_path: Path) -> None:
     assert found.normalise("it's  Fine") == ["IT'S", "FINE"]
 
 
+@pytest.mark.parametrize(("ending", "form"), [(".opus", "OGG"), (".ogg", "OGG"), (".wav", "WAV")])
+def test_copies_may_have_other_audio_and_flac_goes_first(tree: Path, ending: str, form: str) -> None:
+    path = tree / "train-clean-5/19/100/19-100-0003.flac"
+    kind = {"subtype": "OPUS"} if ending == ".opus" else {}
+    soundfile.write(path.with_suffix(ending), np.ones(1600, np.int16), 16000, format=form, **kind)
+    assert corpus(tree).utterances("train")[3].audio == str(path)
+    path.unlink()
+    other = corpus(tree).utterances("train")[3]
+    assert other.audio == str(path.with_suffix(ending)) and other.duration_s == 0.1
+
+
 def test_the_root_is_the_tree_or_the_folder_above_with_names_in_any_case(tmp_path: Path, small: None) -> None:
     for name, upper in (("LibriSpeech", False), ("LIBRISPEECH", True)):
         tree = tmp_path / f"upper {upper}" / name

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.decoding.beam_expansion import BeamState, CompiledBeamExpansion
-from las.decoding.scorers.base import SearchStep
-from las.nn.ctc_prefix import CompiledCTCPrefixes, PrefixState
 from las.nn import dropout, gammatone
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import CELL_NORMS, LSTMState
+from las.nn.ctc_prefix import CompiledCTCPrefixes, PrefixState
 from las.nn.kernels.base import PLAIN
 from las.nn.kernels.cpp import speller as cpp_speller
 from las.nn.kernels.cpp.layer import library_for

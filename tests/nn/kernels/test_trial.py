@@ -8,8 +8,7 @@ from kernel_cases import compiles
 from torch import Tensor
 
 from las.decoding import beam_expansion
-from las.nn import ctc_prefix
-from las.nn import dropout, gammatone, speller
+from las.nn import ctc_prefix, dropout, gammatone, speller
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
