@@ -11,7 +11,7 @@ from las.config.build import Config, build, check_value, compose
 from las.data.corpora.base import Corpus
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.hmm import lexicon
-from las.lm import arpa, kneser_ney, vocabulary
+from las.lm import arpa, kneser_ney, pruning, vocabulary
 from las.lm.kneser_ney import Estimate
 from las.lm.ngram import of_words
 from las.lm.perplexity import Perplexity, perplexity
@@ -34,12 +34,17 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
                 f"{override}: order= chooses the order of training utterances; for n-grams write {length}"
             )
     config = compose("ngram", overrides)
-    for key, kind in (("n", int), ("output", str), ("text", str | None), ("dev", str | None), ("lexicon", str | None)):
+    for key, kind in (
+        *(("n", int), ("output", str), ("text", str | None), ("dev", str | None), ("lexicon", str | None)),
+        ("prune", float | None),
+    ):
         check_value(key, config[key], kind)
     if config["units"] not in UNITS:
         raise ConfigError(f"units={config['units']} is unknown.{suggest(str(config['units']), UNITS)}")
     if config["lexicon"] is not None and config["units"] != "words":
         raise ConfigError(f"lexicon={config['lexicon']} has words: it goes with units=words")
+    if config["prune"] is not None and not config["prune"] > 0:
+        raise ConfigError(f"prune={config['prune']} must be above 0, for example prune=1e-8")
     if config["n"] < 1:
         raise ConfigError(f"n={config['n']} must be at least 1, for example n=3")
     atomic.require_place(Path(config["output"]))
@@ -51,6 +56,10 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
     symbols = vocabulary.words_of(tokens)[1:] if tokens else _dictionary_words(config, corpus, train)
     estimate = kneser_ney.estimate(train, config["n"], symbols, name=name)
     print_table(estimate, name)
+    if config["prune"] is not None:
+        estimate = estimate._replace(model=pruning.prune(estimate.model, config["prune"]))
+        counts = ", ".join(f"{len(ngrams.words):,}" for ngrams in estimate.model.ngrams)
+        progress.say(f"pruned with prune={config['prune']:g}: {counts} n-grams of 1 to {config['n']} words are left")
     result: dict[str, Any] = {
         "ngrams": [len(ngrams.words) for ngrams in estimate.model.ngrams],
         "discounts": [discounts.values for discounts in estimate.discounts],

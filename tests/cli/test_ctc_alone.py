@@ -51,5 +51,8 @@ def test_its_transcriptions_have_times_in_order_and_confidences(root: Path, las:
 
 @pytest.mark.parametrize("verb", ["export", "analyze"])
 def test_what_needs_a_speller_says_so(root: Path, las: Las, verb: str) -> None:
-    more = ["form=program"] if verb == "export" else ["what=[gates]"]
-    las(verb, f"checkpoint={root / 'run'}", f"output={root / 'out'}", *more).fails(2, "CTCModel attention")
+    more = {
+        "export": [f"programs={root / 'programs'}"],
+        "analyze": ["what=[distributions]", f"data_dir={root / 'data'}"],
+    }[verb]
+    las(verb, f"checkpoint={root / 'run'}", f"output={root / verb}", *more).fails(2, "CTCModel attention")
