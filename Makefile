@@ -22,8 +22,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[synth,plots,slurm,joblib,dev]'
 	@touch $@
 
-demo: setup ## Synthesise a corpus, train, decode and score: the whole job in minutes
+demo: setup ## Synthesise a corpus, train, decode and score: the whole job in minutes; then transcribe a real recording
 	$(BIN)/python scripts/demo.py
+	$(BIN)/las transcribe model=an4 docs/examples/an4.flac
 
 bench: setup ## Measure layers and a training step (minutes; let nothing else run), rewrite docs/performance.md
 	$(BIN)/python scripts/benchmark.py suite=lstm output=docs/performance/lstm.jsonl

@@ -49,7 +49,7 @@ class Probe(NamedTuple):
         """The model of the training. Raises ConfigError for a model without listener and speller."""
         model = self.updates.model
         if not isinstance(model, ListenAttendSpell):
-            raise ConfigError(f"a {type(model).__name__} has neither listener nor speller to analyse")
+            raise ConfigError(f"a {type(model).__name__} has no listener with a speller to analyse")
         return model
 
     def objective(self, batches: Sequence[Batch] | None = None) -> Objective:
