@@ -53,9 +53,7 @@ TUNED = "checkpoint=runs/ln_encoder_only/an4/seed1 search.lm.path=an4.arpa"
 SEEN = "alignments, distributions, gradients, smoothness: of a checkpoint or during training"
 
 VERBS = {
-    "prepare": Verb(
-        "read or synthesise a corpus, check it, print its table", "corpus=synthetic", READS_ON, config="train"
-    ),
+    "prepare": Verb("read or synthesise a corpus, check it, print its table or a page", "corpus=synthetic", READS_ON),
     "check": Verb(
         "read every file of a corpus, name each bad one", "corpus=synthetic", READS_ON, "las.cli.prepare", "train"
     ),

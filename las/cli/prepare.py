@@ -5,8 +5,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from las.cli import corpus_page
 from las.config import overrides as config_overrides
-from las.config.build import build, compose
+from las.config.build import build, check_value, compose
 from las.data import packing, quality
 from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
@@ -81,8 +82,14 @@ def _say_unknown(data: PreparedCorpus, split: str) -> bool:
 
 
 def prepare(overrides: list[str]) -> Splits:
-    """Read or synthesise a corpus, write its manifests, print its table, and check every training utterance."""
-    config = compose("train", overrides)
+    """Read or synthesise a corpus, write its manifests, print its table, and check every training utterance.
+
+    With `page`, the other splits are read too, and the page of the corpus is written.
+    """
+    config = compose("prepare", overrides)
+    check_value("page", config["page"], str | None)
+    if config["page"] is not None:
+        atomic.require_place(Path(config["page"]))
     corpus: Corpus = build(config["corpus"], where="corpus")
     limits: QualityLimits = build(config["limits"], where="limits")
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), limits)
@@ -93,6 +100,10 @@ def prepare(overrides: list[str]) -> Splits:
     for split in corpus.splits:
         _say_unknown(data, split)
     progress.say(f"{len(problems)} of {len(data.train)} training utterances cannot be used")
+    if config["page"] is not None:
+        others = {split: data.problems(split, model) for split in corpus.splits[1:]}
+        atomic.write(Path(config["page"]), [corpus_page.render(data, {corpus.splits[0]: problems} | others)])
+        progress.say(f"written to {config['page']}")
     return data.splits
 
 

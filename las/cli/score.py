@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from las.cli import score_page
 from las.config.build import Config, check_value, compose
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, suggest
@@ -73,7 +74,8 @@ def run(config: Config) -> dict[str, Any]:
     if config["alignments"] is not None:
         atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
     if config["page"] is not None:
-        page = tables.page(score, test.metric, Path(config["hypothesis"]).name, test.convention)
+        reference, hypothesis = Path(config["reference"]), Path(config["hypothesis"])
+        page = score_page.page(score, test.metric, hypothesis, test.convention, reference)
         atomic.write(Path(config["page"]), page)
     return result
 

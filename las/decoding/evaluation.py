@@ -4,12 +4,14 @@ import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from las.data import manifest
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch, Loader, augmentation_seed, drop_unknown_symbols
@@ -177,11 +179,10 @@ def _say_dead_ends(names: list[str]) -> None:
 
 
 def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:
-    """Write id, speaker and transcript of a split's utterances beside its hypotheses, for `las runs compare=`."""
+    """Write a split's utterances beside its hypotheses, for `las runs compare=` and `las score`."""
     by_id = sorted(utterances, key=lambda utterance: utterance.id)
-    entries = ({"id": each.id, "speaker": each.speaker, "text": each.text} for each in by_id)
-    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
-    write_lines(folder / f"references.{split}.jsonl", lines)
+    if distributed.is_main():
+        manifest.write(folder / f"references.{split}.jsonl", [replace(each, alignment=()) for each in by_id])
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

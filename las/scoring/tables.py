@@ -1,7 +1,8 @@
 """Scores and comparisons as tables for the terminal, aligned utterances as text, and the page of a score."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -9,7 +10,17 @@ from rich.table import Table
 
 from las.runtime import templates
 from las.runtime.errors import first_of
-from las.scoring.error_rates import SHORT_NAMES, UNITS, Alignment, ErrorRate, Score, count, percent, percent_within
+from las.scoring.error_rates import (
+    SHORT_NAMES,
+    UNITS,
+    Alignment,
+    ErrorRate,
+    Interval,
+    Score,
+    count,
+    percent,
+    percent_within,
+)
 from las.scoring.significance import Comparison
 
 COLUMNS = 110  # of a line of aligned words
@@ -111,8 +122,26 @@ def _rows(columns: list[tuple[str, str, str]]) -> Iterator[str]:
         yield f"{title}  {'  '.join(cells)}".rstrip()
 
 
-def page(score: Score, metric: str, title: str, convention: str) -> str:
-    """Render a score as an HTML page: rate and interval, parts, frequent errors, all utterances, most errors first."""
+class Slice(NamedTuple):
+    """A part of a test by a property of its utterances, such as `seconds 5 to 10`."""
+
+    name: str
+    rate: ErrorRate
+    interval: Interval
+
+
+def page(
+    score: Score,
+    metric: str,
+    title: str,
+    convention: str,
+    slices: Sequence[Slice] = (),
+    sounds: Mapping[str, str] | None = None,
+) -> str:
+    """Render a score as an HTML page: rate and interval, parts, frequent errors, all utterances, most errors first.
+
+    `sounds` are addresses of recordings by utterance id.
+    """
     subsets = {f"subset {name}": rate for name, rate in score.subsets.items()}
     utterances = [(name, count([alignment]), alignment) for name, alignment in score.utterances.items()]
     return templates.render(
@@ -126,6 +155,9 @@ def page(score: Score, metric: str, title: str, convention: str) -> str:
         missing=len(score.missing),
         part_headings=_headings("", metric),
         parts=[[name, *_cells(rate)] for name, rate in ({**score.speakers, **subsets, "total": score.total}).items()],
+        slice_headings=["", "utterances", UNITS[metric], f"{SHORT_NAMES[metric]}, 95 % interval"],
+        slices=[[name, rate.utterances, rate.words, percent_within(rate, within)] for name, rate, within in slices],
+        sounds=sounds or {},
         frequent=_frequent_errors(score),
         utterances=sorted(utterances, key=lambda utterance: -utterance[1].errors),
     )
