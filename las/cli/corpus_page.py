@@ -1,17 +1,12 @@
 """The page of a prepared corpus: lengths, rates, levels, speakers, symbols, what is left out, and samples to hear."""
 
-import base64
-import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-import numpy as np
-import soundfile
-
-from las.data.audio import files
+from las.data.audio import embedded
 from las.data.audio_scan import segment_key
 from las.data.manifest import Utterance
 from las.data.quality import QualityProblem
@@ -21,13 +16,11 @@ from las.training.data_preparation import PreparedCorpus
 
 BARS = 24
 SAMPLES = 3
-LONGEST_SAMPLE_S = 15.0
-"""Longer utterances are not put into a page."""
 LISTED = 200
 """Rows of a table of speakers, symbols or utterances."""
 
 Histogram = list[tuple[str, int, float]]
-"""For each bar its first value, the count, and its share of the highest count."""
+"""First value, count and share of the highest count of each bar."""
 
 
 def render(data: PreparedCorpus, problems: Mapping[str, Sequence[QualityProblem]]) -> str:
@@ -50,7 +43,9 @@ def render(data: PreparedCorpus, problems: Mapping[str, Sequence[QualityProblem]
             {
                 "name": split,
                 "histograms": _histograms(data, each, peaks[split]),
-                "samples": [(one.id, one, heard) for one in _spread(each, bad[split]) if (heard := sound(one))],
+                "samples": [
+                    (one.id, one, heard) for one in _spread(each, bad[split]) if (heard := embedded.sound(one))
+                ],
             }
             for split, each in data.splits.items()
             if each
@@ -100,28 +95,8 @@ def histogram(values: Sequence[float]) -> Histogram:
 
 def _spread(utterances: Sequence[Utterance], bad: set[str]) -> list[Utterance]:
     """Sound utterances from the whole list, none too long for a page."""
-    sound = [each for each in utterances if each.id not in bad and each.duration_s <= LONGEST_SAMPLE_S]
+    sound = [each for each in utterances if each.id not in bad and each.duration_s <= embedded.LONGEST_S]
     return sound[:: max(1, len(sound) // SAMPLES)][:SAMPLES]
-
-
-def samples(utterance: Utterance) -> tuple[np.ndarray, int]:
-    """Read the samples of an utterance and their rate in Hz. Raises DataError as `las.data.audio.files.read` does."""
-    info, read = files.read(utterance.audio)
-    start = round(utterance.start_s * info.sample_rate)
-    return read[start : start + round(utterance.duration_s * info.sample_rate), utterance.channel], info.sample_rate
-
-
-def sound(utterance: Utterance) -> str:
-    """The audio of an utterance as flac in a data URI; empty where it cannot be read or is too long for a page."""
-    if utterance.duration_s > LONGEST_SAMPLE_S:
-        return ""
-    try:
-        read, rate = samples(utterance)
-    except DataError:
-        return ""
-    packed = io.BytesIO()
-    soundfile.write(packed, read, rate, format="FLAC")
-    return f"data:audio/flac;base64,{base64.b64encode(packed.getvalue()).decode()}"
 
 
 def _speakers(data: PreparedCorpus, peaks: Mapping[str, Mapping[str, float]]) -> list[list[Any]]:

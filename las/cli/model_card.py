@@ -27,7 +27,7 @@ class Terms(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What the card of a bundle is made of."""
+    """Facts that the card of a bundle states."""
 
     bundle: Path
     transcriber: Transcriber

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from las.cli import score_page
 from las.config.build import Config, check_value, compose
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, suggest
@@ -74,6 +73,8 @@ def run(config: Config) -> dict[str, Any]:
     if config["alignments"] is not None:
         atomic.write(Path(config["alignments"]), tables.aligned_text(score.utterances))
     if config["page"] is not None:
+        from las.cli import score_page  # reading audio is for pages alone
+
         reference, hypothesis = Path(config["reference"]), Path(config["hypothesis"])
         page = score_page.page(score, test.metric, hypothesis, test.convention, reference)
         atomic.write(Path(config["page"]), page)

@@ -1,11 +1,11 @@
-"""What the page of a score has beside errors: rates of slices of the test, recordings of its worst utterances."""
+"""Parts of the page of a score besides errors: rates of slices of the test, recordings of its worst utterances."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from las.cli import corpus_page
 from las.data import manifest
+from las.data.audio import embedded
 from las.data.manifest import Utterance
 from las.runtime.errors import DataError
 from las.scoring import error_rates, tables
@@ -20,7 +20,7 @@ def page(score: Score, metric: str, hypothesis: Path, convention: str, reference
     """Render the page of a score, with seconds, levels and recordings where the reference names its audio."""
     spoken = _spoken(reference)
     worst = sorted(score.utterances, key=lambda name: -error_rates.count([score.utterances[name]]).errors)[:HEARD]
-    sounds = {name: sound for name in worst if name in spoken and (sound := corpus_page.sound(spoken[name]))}
+    sounds = {name: sound for name in worst if name in spoken and (sound := embedded.sound(spoken[name]))}
     properties: dict[str, dict[str, float]] = {
         error_rates.UNITS[metric]: {name: len(_said(score, name)) for name in score.utterances},
         "seconds": {name: spoken[name].duration_s for name in score.utterances if name in spoken},
@@ -64,7 +64,7 @@ def _said(score: Score, name: str) -> Sequence[str]:
 def _peak(utterance: Utterance) -> float | None:
     """Peak in dB of full scale; None for silence and for audio that cannot be read."""
     try:
-        samples = corpus_page.samples(utterance)[0]
+        samples = embedded.samples(utterance)[0]
     except DataError:
         return None
     peak = float(abs(samples).max(initial=0.0))

@@ -24,13 +24,13 @@ from las.runtime.errors import ArgumentError
 
 
 class CTCModelOutput(NamedTuple):
-    """What `CTCLoss` takes."""
+    """Output for `CTCLoss`."""
 
     ctc_output: CTCOutput
 
 
 class CTCValidationOutput(NamedTuple):
-    """What `CTCLoss` takes, and log-probabilities of each next token, the true ones fed, the end last."""
+    """Output for `CTCLoss`, and log-probabilities of each next token, the true ones fed, the end last."""
 
     ctc_output: CTCOutput
     logits: Float[Tensor, "batch steps vocab"]

@@ -28,11 +28,11 @@ class PretrainedModel(NamedTuple):
     error: str
     """Error rate with its interval, and what it was measured on."""
     licence: str
-    """Of the data that it was trained on."""
+    """Licence of its training data."""
     command: str
-    """The training."""
+    """Command of the training."""
     url: str = ""
-    """Where it is downloaded from; empty for one that comes with the package."""
+    """Address of its download; empty for one that comes with the package."""
 
 
 def models() -> dict[str, PretrainedModel]:
