@@ -8,7 +8,7 @@ import ctypes
 import math
 from collections.abc import Iterator
 from itertools import groupby, repeat
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -204,23 +204,6 @@ class BeamStep(NamedTuple):
     scores: Float[Tensor, "scorers batch beam"]
 
 
-class HostStep(NamedTuple):
-    """A `BeamStep` in the host's memory."""
-
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    scores: NDArray[np.float64]
-
-
-class BacktracedHypothesis(NamedTuple):
-    """One hypothesis: its symbols with the end, their scores by scorer [scorers, symbols], weighted score and rank."""
-
-    tokens: list[int]
-    symbol_scores: NDArray[np.float64]
-    score: float
-    rank: float
-
-
 class Backtrace:
     """All steps of a search, from which the hypotheses are read at the end, so that no step copies histories.
 
@@ -255,51 +238,40 @@ class Backtrace:
         self._rows = self._rows[rows]
 
     def hypotheses(self, limits: list[int], names: list[str]) -> list[list[Hypothesis]]:
-        """The hypotheses of each utterance, by its limit of tokens and the names of the scorers."""
-        return [
-            [
-                Hypothesis(
-                    tokens=each.tokens[:-1],
-                    score=each.score,
-                    normalised_score=each.rank,
-                    finished_by=_finished_by(each, limit),
-                    scores=dict(zip(names, each.symbol_scores.sum(1).tolist(), strict=True)),
-                    confidences=np.exp(each.symbol_scores[0, :-1]).tolist(),
-                )
-                for each in hypotheses
-            ]
-            for hypotheses, limit in zip(self._traced(), limits, strict=True)
-        ]
-
-    def _traced(self) -> list[list[BacktracedHypothesis]]:
-        """The symbols and scores of the hypotheses of every utterance, in the order of their beams when it ended."""
+        """The hypotheses of each utterance, by its limit of tokens and the names of the scorers, in the order of their
+        beams when it ended.
+        """
         shape = (self._batch, max(len(ends) for ends in self._ends.values()))
         beams = np.broadcast_to(np.arange(shape[1]), shape).copy()
         tokens = np.zeros((len(self._steps), *shape), dtype=np.int64)
-        scores = np.zeros((len(self._steps[0][1].scores), len(self._steps), *shape))
-        for index, (rows, step) in reversed([*enumerate(self._on_host())]):
+        scores = np.zeros((len(names), len(self._steps), *shape))
+        for index, (rows, chosen, parents, symbol_scores) in reversed([*enumerate(self._on_host())]):
             # Beams that an utterance does not have are filled as well, and never read.
-            current = np.minimum(beams[rows], step.tokens.shape[1] - 1)
-            tokens[index, rows] = np.take_along_axis(step.tokens, current, 1)
-            scores[:, index, rows] = np.take_along_axis(step.scores, current[None], 2)
-            beams[rows] = np.take_along_axis(step.parents, current, 1)
-        return [
-            [
-                BacktracedHypothesis(tokens[:length, row, beam].tolist(), scores[:, :length, row, beam], score, rank)
-                for beam, (score, rank, length) in enumerate(self._ends[row])
-            ]
-            for row in range(self._batch)
-        ]
+            current = np.minimum(beams[rows], chosen.shape[1] - 1)
+            tokens[index, rows] = np.take_along_axis(chosen, current, 1)
+            scores[:, index, rows] = np.take_along_axis(symbol_scores, current[None], 2)
+            beams[rows] = np.take_along_axis(parents, current, 1)
 
-    def _on_host(self) -> Iterator[tuple[NDArray[np.int64], "HostStep"]]:
-        """The rows and the arrays of each step. Steps of one shape are copied at once, as each copy waits for a GPU."""
+        def hypothesis(row: int, beam: int) -> Hypothesis:
+            score, rank, length = self._ends[row][beam]
+            own = scores[:, :length, row, beam]
+            return Hypothesis(
+                tokens=tokens[: length - 1, row, beam].tolist(),
+                score=score,
+                normalised_score=rank,
+                finished_by="dead_end" if score == -math.inf else "max_length" if length > limits[row] else "eos",
+                scores=dict(zip(names, own.sum(1).tolist(), strict=True)),
+                confidences=np.exp(own[0, :-1]).tolist(),
+            )
+
+        return [[hypothesis(row, beam) for beam in range(len(self._ends[row]))] for row in range(self._batch)]
+
+    def _on_host(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """The rows, tokens, parents and scores of each step in the host's memory.
+
+        Steps of one shape are copied at once, as each copy waits for a GPU.
+        """
         for _, group in groupby(self._steps, key=lambda step: (id(step[0]), step[1].tokens.shape)):
             rows, steps = zip(*group, strict=True)
             columns = (torch.stack(column).numpy(force=True) for column in zip(*steps, strict=True))
-            yield from zip(repeat(rows[0].numpy(force=True)), map(HostStep, *columns), strict=False)
-
-
-def _finished_by(hypothesis: BacktracedHypothesis, limit: int) -> Literal["eos", "max_length", "dead_end"]:
-    if hypothesis.score == -math.inf:
-        return "dead_end"
-    return "max_length" if len(hypothesis.tokens) > limit else "eos"
+            yield from zip(repeat(rows[0].numpy(force=True)), *columns, strict=False)

@@ -1,6 +1,7 @@
 """Transcriptions as files: text, JSON lines, NIST CTM, and captions in SubRip (.srt) and WebVTT (.vtt)."""
 
 import functools
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -93,7 +94,7 @@ def web_vtt(recordings: Sequence[Transcription]) -> str:
     """WebVTT captions (.vtt) of one recording."""
     (recording,) = recordings
     blocks = [
-        f"{clock(cue[0].start_s, '.')} --> {clock(cue[-1].end_s, '.')}\n{_escaped(_lines(cue))}\n"
+        f"{clock(cue[0].start_s, '.')} --> {clock(cue[-1].end_s, '.')}\n{html.escape(_lines(cue), quote=False)}\n"
         for cue in cues(recording.words)
     ]
     return "\n".join(["WEBVTT\n", *blocks])
@@ -139,7 +140,3 @@ def _lines(cue: Sequence[TimedWord]) -> str:
         return text
     middle = text.find(" ", len(text) // 2)
     return text if middle < 0 else f"{text[:middle]}\n{text[middle + 1 :]}"
-
-
-def _escaped(lines: str) -> str:
-    return lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

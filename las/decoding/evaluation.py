@@ -1,4 +1,4 @@
-"""Evaluation of a model on a split: teacher-forced loss, the hypotheses of a search, and their files and score."""
+"""Evaluation of a model on a split: the hypotheses of a search, their files and their score."""
 
 import functools
 import itertools
@@ -20,9 +20,6 @@ from las.data.sampler import DECODED, BatchSize, sequential
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Recogniser, Search
 from las.decoding.search import require_finite_scores
-from las.nn.attention import diagnostics
-from las.nn.attention.diagnostics import Alignment
-from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
 from las.nn.model import SpeechModel
 from las.runtime import distributed, progress
 from las.runtime.errors import first_of
@@ -37,20 +34,6 @@ class Decoded(NamedTuple):
     hypotheses: list[Hypothesis]
 
 
-class Evaluation(NamedTuple):
-    """The results of a pass over a split; the first four are sums over tokens, end of sentence included."""
-
-    cross_entropy: float
-    """Cross-entropy in nats, without label smoothing."""
-    correct: int
-    tokens: int
-    objective: float
-    """The loss that training minimises; 0 where none was given."""
-    decoded: list[Decoded]
-    alignments: list[Alignment]
-    """Teacher-forced alignments, one per utterance; none of a model without attention."""
-
-
 @torch.no_grad()
 def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
     """Decode all utterances; yields their n-best lists, batch by batch."""
@@ -62,34 +45,6 @@ def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batc
         require_finite_scores(inputs, num_states, batch.ids, nbest_lists)
         for utterance_id, hypotheses in zip(batch.ids, nbest_lists, strict=True):
             yield Decoded(utterance_id, hypotheses)
-
-
-@torch.no_grad()
-def evaluate(
-    model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batch]], loss: TrainingLoss | None = None
-) -> Evaluation:
-    """Compute cross-entropy, hypotheses and, if it is given, a loss of a split; the listener runs once for all."""
-    model.eval()
-    cross_entropy_of = LabelSmoothedCrossEntropy()
-    cross_entropy, correct, tokens, objective = 0.0, 0, 0, 0.0
-    decoded: list[Decoded] = []
-    alignments: list[Alignment] = []
-    for _, batch in batches:
-        batch = batch.to(model.device)
-        output, inputs, num_states = model.output_and_search_inputs(batch)
-        sums = cross_entropy_of(output.logits, batch.targets, batch.num_tokens)
-        objective += float(loss.objective(model, output, batch)) if loss else 0.0
-        cross_entropy += float(sums.cross_entropy)
-        correct += int(sums.correct)
-        tokens += int(sums.tokens)
-        if (weights := getattr(output, "weights", None)) is not None:
-            alignments += [
-                diagnostics.measure(rows[: int(count) + 1, : int(states)])
-                for rows, count, states in zip(weights, batch.num_tokens, num_states, strict=True)
-            ]
-        nbest_lists = search(inputs, num_states.to(model.device))
-        decoded += [Decoded(name, hypotheses) for name, hypotheses in zip(batch.ids, nbest_lists, strict=True)]
-    return Evaluation(cross_entropy, correct, tokens, objective, decoded, alignments)
 
 
 @torch.no_grad()
@@ -123,11 +78,6 @@ def _listed(hypothesis: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
         "scores": {name: round(score, 4) for name, score in hypothesis.scores.items()},
         "finished_by": hypothesis.finished_by,
     }
-
-
-def texts(decoded: Iterable[Decoded], tokens: Tokenizer) -> dict[str, str]:
-    """The text of the best hypothesis of each utterance, by id."""
-    return {each.id: tokens.decode(each.hypotheses[0].tokens) for each in decoded}
 
 
 class Condition(NamedTuple):
@@ -164,18 +114,13 @@ def decode_split(
     batches = loader.batches(distributed.share(sequential(utterances, size)), 0, key_of)
     own = [*recogniser.recognise(batches)]
     entries = sorted(itertools.chain.from_iterable(distributed.gather(own)), key=lambda entry: entry["id"])
-    _say_dead_ends([entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"])
+    if dead_ends := [entry["id"] for entry in entries if entry.get("finished_by") == "dead_end"]:
+        progress.say(
+            f"{len(dead_ends)} of the utterances came to a dead end, where no path reaches the end of a sentence "
+            f"within the beam; words that they lack count as deletions: {first_of(dead_ends, 20)}"
+        )
     write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
     return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
-
-
-def _say_dead_ends(names: list[str]) -> None:
-    """Name the utterances in which no path reached the end: words that they lack count as deletions."""
-    if names:
-        progress.say(
-            f"{len(names)} of the utterances came to a dead end, where no path reaches the end of a sentence within "
-            f"the beam; words that they lack count as deletions: {first_of(names, 20)}"
-        )
 
 
 def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:

@@ -105,7 +105,7 @@ def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: floa
             *(word for word in left if word.centre_s < border_s),
             *(word for word in right if word.centre_s >= border_s),
         ]
-    i, j = min(common, key=lambda pair: abs(_middle(left[first + pair[0]], right[pair[1]]) - border_s))
+    i, j = min(common, key=lambda pair: abs(left[first + pair[0]].centre_s + right[pair[1]].centre_s - 2 * border_s))
     return [*left[: first + i + 1], *right[j + 1 :]]
 
 
@@ -134,10 +134,6 @@ def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tup
 def _similarity(left: TimedWord, right: TimedWord) -> float:
     """Similarity of two words: 1 for equal words at equal times, 0 from a difference of `SAME_S`, or if they differ."""
     return max(1 - abs(left.centre_s - right.centre_s) / SAME_S, 0.0) if left.text == right.text else 0.0
-
-
-def _middle(left: TimedWord, right: TimedWord) -> float:
-    return (left.centre_s + right.centre_s) / 2
 
 
 @dataclass(frozen=True)

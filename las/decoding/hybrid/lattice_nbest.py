@@ -51,9 +51,8 @@ def nbest(lattice: Fst, count: int) -> list[Sequence]:
     remaining = _remaining_costs(lattice)
     order = np.argsort(lattice.arcs.sources, kind="stable")
     first = np.searchsorted(lattice.arcs.sources[order], np.arange(len(remaining) + 1)).tolist()
-    costs, outputs, targets = (
-        values[order].tolist() for values in (*_costs_and_outputs(lattice), lattice.arcs.targets)
-    )
+    columns = (lattice.arcs.costs.astype(np.float64), lattice.arcs.outputs, lattice.arcs.targets)
+    costs, outputs, targets = (column[order].tolist() for column in columns)
     finals, ahead = lattice.finals.tolist(), remaining.tolist()
     histories = _Histories()
     visited: list[set[int]] = [set() for _ in range(len(remaining) + 1)]  # the last one is that of _END
@@ -76,10 +75,6 @@ def nbest(lattice: Fst, count: int) -> list[Sequence]:
                 longer = histories.longer(history, outputs[arc])
                 heapq.heappush(queue, (reached + ahead[target], target, longer, reached))
     return found
-
-
-def _costs_and_outputs(lattice: Fst) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    return lattice.arcs.costs.astype(np.float64), lattice.arcs.outputs
 
 
 def _remaining_costs(lattice: Fst) -> NDArray[np.float64]:

@@ -37,7 +37,9 @@ def word_spans(
     graphs = [alignment_graph(texts[row], lexicon, states) for row in rows]
     for row, graph, path in zip(rows, graphs, viterbi(emissions[rows], num_frames[rows], graphs), strict=True):
         if path is None:
-            spans[row] = _shared_out(texts[row], int(num_frames[row]))
+            count = len(texts[row])
+            borders = pairwise(int(num_frames[row]) * index // count for index in range(count + 1))
+            spans[row] = [WordSpan(word, *own, 0.0) for word, own in zip(texts[row], borders, strict=True)]
         else:
             spans[row] = _spans(texts[row], graph, path.states, log_posteriors[row].cpu().numpy())
     return spans
@@ -54,11 +56,6 @@ def _spans(
         own = np.flatnonzero(said == index)
         spans.append(WordSpan(word, int(own[0]), int(own[-1]) + 1, math.exp(float(of_states[own].mean()))))
     return spans
-
-
-def _shared_out(words: Sequence[str], num_frames: int) -> list[WordSpan]:
-    borders = [num_frames * index // len(words) for index in range(len(words) + 1)]
-    return [WordSpan(word, start, end, 0.0) for word, (start, end) in zip(words, pairwise(borders), strict=True)]
 
 
 def transcripts(

@@ -1,9 +1,11 @@
 """Interface of a kind of targets: its `Task`, its `TrainingTargets` and its `Validator`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from las.config.build import Config
@@ -14,7 +16,7 @@ from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
 from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import Search, prepare
+from las.decoding.base import Search, prepare, tokens_of
 from las.hmm.lexicon import Lexicon
 from las.hmm.tying import TiedStates
 from las.nn.attention import diagnostics
@@ -73,7 +75,7 @@ class Validation(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Sums over the tokens or frames of one process's share of the dev utterances, and the decoded texts by id."""
+    """Sums over the tokens or frames of some dev utterances, and the decoded texts by id."""
 
     cross_entropy: float
     correct: float
@@ -113,6 +115,7 @@ class Validator:
         self.model, self.search, self.targets, self.loss = model, search, targets, loss
         self.corpus, self.dev, self.size = corpus, dev, size
         self.loader = Loader(drop_unknown_symbols(dev, corpus.tokens), targets, corpus.sample_rate, num_workers)
+        self.tokens = tokens_of(search, corpus.tokens)
 
     @property
     def metric(self) -> str:
@@ -135,13 +138,33 @@ class Validator:
         objective = objective / count if self.loss else loss
         return Validation(loss, self.error(loss, texts), correct / count, alignment, objective)
 
+    @torch.no_grad()
     def measure(self) -> Measured:
         """Measure the model on this process's share of the utterances."""
-        raise TypeError(f"{type(self).__name__} must define measure")
+        self.model.eval()
+        sums = torch.zeros(4, dtype=torch.float64)
+        texts: dict[str, str] = {}
+        alignments: list[Alignment] = []
+        for _, batch in self.loader.batches(distributed.share(sequential(self.dev, self.size))):
+            measured = self.measure_batch(batch.to(self.model.device))
+            sums += torch.tensor(measured[:4], dtype=torch.float64)
+            texts |= measured.texts
+            alignments += measured.alignments
+        cross_entropy, correct, total, objective = sums.tolist()
+        return Measured(cross_entropy, correct, total, objective, texts, alignments)
 
-    def batches(self) -> Iterator[tuple[int, Batch]]:
-        """Read this process's share of the batches, numbered."""
-        return self.loader.batches(distributed.share(sequential(self.dev, self.size)))
+    def measure_batch(self, batch: Batch) -> Measured:
+        """Measure the model on a batch, which is on its device."""
+        raise TypeError(f"{type(self).__name__} must define measure_batch")
+
+    def objective(self, output: Any, batch: Batch) -> float:
+        """Compute the loss that training minimises from the model's output for a batch; 0 where none is followed."""
+        return float(self.loss.objective(self.model, output, batch)) if self.loss else 0.0
+
+    def texts(self, batch: Batch, inputs: Any, num_states: Tensor) -> dict[str, str]:
+        """Decode a batch from the inputs of its search; returns the texts of the best hypotheses by id."""
+        nbest_lists = self.search(inputs, num_states)
+        return {name: self.tokens.decode(nbest[0].tokens) for name, nbest in zip(batch.ids, nbest_lists, strict=True)}
 
     def error(self, loss: float, texts: Mapping[str, str]) -> float:
         """Compute the error from the loss and the decoded texts by id."""

@@ -14,7 +14,6 @@ from las.data.corpora.base import Corpus
 from las.data.loader import Batch
 from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import tokens_of
 from las.hmm.labels import NO_LABEL
 from las.hmm.tying import TiedStates
 from las.lm import kneser_ney, ngram
@@ -56,31 +55,18 @@ class FrameValidator(Validator):
 
     counted = "frames"
 
-    @torch.no_grad()
-    def measure(self) -> Measured:
-        self.model.eval()
-        sums = torch.zeros(4, dtype=torch.float64)
-        texts, tokens = {}, tokens_of(self.search, self.corpus.tokens)
-        for _, batch in self.batches():
-            batch = batch.to(self.model.device)
-            scores, num_frames = self.model.search_inputs(batch.waveforms, batch.num_samples)
-            for name, found in zip(batch.ids, self.search(scores, num_frames), strict=True):
-                texts[name] = tokens.decode(found[0].tokens)
-            sums += self._frames(scores.log_posteriors, num_frames, batch)
-        cross_entropy, correct, num_frames, objective = sums.tolist()
-        return Measured(cross_entropy, correct, num_frames, objective, texts)
-
-    def _frames(self, log_posteriors: Tensor, num_frames: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, right ones, number and loss of the labelled frames of a batch."""
-        width = min(log_posteriors.shape[1], batch.targets.shape[1])
-        targets, rows = batch.targets[:, :width], log_posteriors[:, :width]
-        known = mask_of(torch.minimum(num_frames.cpu(), batch.num_tokens), width, rows.device) & (targets != NO_LABEL)
+    def measure_batch(self, batch: Batch) -> Measured:
+        scores, num_frames = self.model.search_inputs(batch.waveforms, batch.num_samples)
+        texts = self.texts(batch, scores, num_frames)
+        width = min(scores.log_posteriors.shape[1], batch.targets.shape[1])
+        targets, rows = batch.targets[:, :width], scores.log_posteriors[:, :width]
+        labelled = mask_of(torch.minimum(num_frames.cpu(), batch.num_tokens), width, rows.device)
+        known = labelled & (targets != NO_LABEL)
         chosen, expected = rows[known], targets[known]
         cross_entropy = -chosen.gather(-1, expected.unsqueeze(-1)).sum()
-        output = FramePredictions(chosen, expected)
-        objective = float(self.loss.objective(self.model, output, batch)) if self.loss else 0.0
-        right = float((chosen.argmax(-1) == expected).sum())
-        return torch.tensor([float(cross_entropy), right, len(expected), objective])
+        objective = self.objective(FramePredictions(chosen, expected), batch)
+        right = int((chosen.argmax(-1) == expected).sum())
+        return Measured(float(cross_entropy), right, len(expected), objective, texts)
 
     def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
         """Compute the accuracy of the most frequent state of the dev frames, and the error of one sentence for all."""

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from las.config.build import Config, check_value
 from las.data import quality
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
+from las.data.loader import Batch
 from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
 from las.data.tokenizers import Tokenizer
@@ -39,18 +38,11 @@ class TextValidator(Validator):
     metric = METRIC
     error_name = f"dev {METRIC}"
 
-    @torch.no_grad()
-    def measure(self) -> Measured:
-        self.model.eval()
-        totals = torch.zeros(4, dtype=torch.float64)
-        cross_entropy_of = LabelSmoothedCrossEntropy()
-        for _, batch in self.batches():
-            batch = batch.to(self.model.device)
-            output = Prediction(self.model(batch.targets))
-            sums = cross_entropy_of(output.logits, batch.targets, batch.num_tokens)
-            objective = float(self.loss.objective(self.model, output, batch)) if self.loss else 0.0
-            totals += torch.tensor([float(sums.cross_entropy), float(sums.correct), float(sums.tokens), objective])
-        return Measured(*totals.tolist())
+    def measure_batch(self, batch: Batch) -> Measured:
+        output = Prediction(self.model(batch.targets))
+        sums = LabelSmoothedCrossEntropy()(output.logits, batch.targets, batch.num_tokens)
+        objective = self.objective(output, batch)
+        return Measured(float(sums.cross_entropy), int(sums.correct), int(sums.tokens), objective)
 
     def error(self, loss: float, texts: Mapping[str, str]) -> float:
         return math.exp(min(loss, 700.0))

@@ -2,7 +2,10 @@
 
 from torch.utils.tensorboard import SummaryWriter
 
+from las.data.loader import Batch
 from las.decoding import evaluation
+from las.nn.attention import diagnostics
+from las.nn.losses import LabelSmoothedCrossEntropy
 from las.scoring import error_rates
 from las.storage.run_directory import RunDirectory
 from las.training import plots
@@ -13,10 +16,16 @@ from las.training.tasks.base import Measured, Task, Validator
 class TokenValidator(Validator):
     """Validates a recogniser: cross-entropy and accuracy of tokens, errors of the decoded texts, attention."""
 
-    def measure(self) -> Measured:
-        evaluated = evaluation.evaluate(self.model, self.search, self.batches(), self.loss)
-        texts = evaluation.texts(evaluated.decoded, self.corpus.tokens)
-        return Measured(*evaluated[:4], texts, evaluated.alignments)
+    def measure_batch(self, batch: Batch) -> Measured:
+        output, inputs, num_states = self.model.output_and_search_inputs(batch)
+        sums = LabelSmoothedCrossEntropy()(output.logits, batch.targets, batch.num_tokens)
+        alignments = []
+        if (weights := getattr(output, "weights", None)) is not None:
+            sizes = zip(weights, batch.num_tokens.tolist(), num_states.tolist(), strict=True)
+            alignments = [diagnostics.measure(rows[: tokens + 1, :states]) for rows, tokens, states in sizes]
+        texts = self.texts(batch, inputs, num_states.to(self.model.device))
+        objective = self.objective(output, batch)
+        return Measured(float(sums.cross_entropy), int(sums.correct), int(sums.tokens), objective, texts, alignments)
 
     def describe_chance(self, level: ChanceLevel) -> str:
         name = error_rates.SHORT_NAMES[self.metric]
