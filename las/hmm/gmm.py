@@ -156,12 +156,11 @@ class Example(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One realignment: the mean score of a frame, and the ids of utterances that no path fits."""
+    """One realignment: its Gaussians and the mean score of a frame."""
 
     number: int
     num_components: int
     score: float
-    without_path: list[str]
 
 
 class Schedule(NamedTuple):
@@ -198,11 +197,10 @@ def train(
         for _ in range(schedule.after_each if doubling else schedule.first):
             number += 1
             statistics = Statistics.zeros(mixtures.means)
-            score, count, without_path = 0.0, 0, []
+            score, count = 0.0, 0
             features, pdfs = list[Tensor](), list[Tensor]()
             for example, path in paths(examples, mixtures):
-                if path is None:
-                    without_path.append(example.id)
+                if path is None:  # too short for its words
                     continue
                 features.append(example.features)
                 pdfs.append(torch.from_numpy(example.graph.pdfs[path.states]))
@@ -212,7 +210,7 @@ def train(
                     features, pdfs = [], []
             if pdfs:
                 statistics.add(torch.cat(features), torch.cat(pdfs), mixtures)
-            report(Round(number, mixtures.num_components, score / max(count, 1), without_path))
+            report(Round(number, mixtures.num_components, score / max(count, 1)))
             mixtures = mixtures.updated(statistics)
         if doubling < schedule.doublings:
             mixtures = mixtures.split(statistics)

@@ -97,15 +97,6 @@ def test_a_flat_start_finds_planted_states_and_the_score_does_not_fall() -> None
     assert rounds[-1].num_components == 2 * TOPOLOGY.num_pdfs
 
 
-def test_an_utterance_that_is_too_short_is_named() -> None:
-    examples, _ = planted(20)
-    short = examples[3]._replace(features=examples[3].features[:7])
-    rounds: list[Round] = []
-    examples[3] = short
-    gmm.train(examples, TOPOLOGY.num_pdfs, Schedule(2, 0, 0), rounds.append)
-    assert [each.without_path for each in rounds] == [["u003"], ["u003"]]
-
-
 RATE = 8000
 
 
@@ -143,17 +134,6 @@ def test_scores_less_priors_are_log_likelihoods_but_for_what_all_states_of_a_fra
     torch.testing.assert_close(difference, difference[..., :1].expand_as(difference), rtol=0, atol=1e-4)
     torch.testing.assert_close(scores.log_posteriors.exp().sum(-1), torch.ones(2, 18))
     torch.testing.assert_close(scores.log_priors.exp(), torch.arange(1.0, 7.0) / 21.0)
-
-
-def test_a_model_of_the_same_sizes_takes_over_everything() -> None:
-    first, second = model(), GaussianModel(RATE, 3, features=features, num_components=2)
-    first.features.fit([noise(1600, 900)])
-    waveforms, num_samples = noise(1200)
-    scores = first.search_inputs(waveforms, num_samples)[0].log_posteriors
-    assert not torch.allclose(scores, second.search_inputs(waveforms, num_samples)[0].log_posteriors)
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(scores, second.search_inputs(waveforms, num_samples)[0].log_posteriors)
-    assert str(first.device) == "cpu" and not any(each.requires_grad for each in first.parameters())
 
 
 def test_smoothed_normalisation_lies_between_the_utterance_and_the_training_set() -> None:

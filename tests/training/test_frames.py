@@ -11,12 +11,10 @@ from tiny import steps
 from tiny_frames import MODEL, SHORT, overrides
 
 from las.config.build import build, compose
-from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.hmm import spoken
 from las.nn.acoustic_model import AcousticModel
 from las.runtime.errors import DataError
-from las.scoring import ctm
 from las.storage import checkpoint
 from las.training.tasks import frame_labels
 
@@ -41,28 +39,6 @@ def test_a_training_ends_with_scores_and_goes_on_to_the_bit(corpus: Path, las: L
         "decode", f"checkpoint={corpus / 'run'}", "split=test", "search=phone_bigram", f"data_dir={corpus / 'data'}"
     )
     assert again.code == 0 and "test: PER " in again.out, again.err
-
-
-def test_an_imported_alignment_that_states_the_known_times_trains_the_same_model(corpus: Path, las: Las) -> None:
-    given = ["corpus=timit", f"corpus.root={corpus / 'TIMIT'}", "corpus.partial=true", f"data_dir={corpus / 'data'}"]
-    timit: Corpus = build(compose("train", given)["corpus"], where="corpus")
-    marks = [
-        ctm.CTMWord(each.id, "1", phone.start_s, phone.end_s - phone.start_s, phone.symbol)
-        for split in timit.splits
-        for each in timit.utterances(split)
-        for phone in timit.phone_times(each)
-    ]
-    (corpus / "known.ctm").write_text(ctm.text(marks))
-    las("align", *given, f"import={corpus / 'known.ctm'}", f"labels={corpus / 'labels'}").succeeds()
-    models = []
-    for name, labels in (("times", "times"), ("imported", str(corpus / "labels"))):
-        trained = las("train", *overrides(corpus, f"run_dir={corpus / name}", f"labels={labels}"))
-        assert trained.code == 0, trained.err
-        newest = checkpoint.newest(corpus / name / "checkpoints")[0]
-        assert newest is not None
-        models.append(newest.model)
-    assert models[0].keys() == models[1].keys()
-    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
 def test_products_in_bf16_train(corpus: Path, las: Las) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ from las.decoding.base import Hypothesis
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep
 from las.decoding.scorers.constraints import EndThreshold, MinLength, RepetitionConstraint
 from las.decoding.scorers.ctc_prefix import CTCPrefixScorer
-from las.decoding.scorers.language_model import LanguageModelScorer
+from las.decoding.scorers.language_model import LanguageModelScorer, WordNGramScorer
 from las.decoding.scorers.rewards import CoverageReward, LengthReward
+from las.decoding.scorers.word_lists import HotWordBonus, LexiconConstraint
 from las.decoding.search import BeamSearch, GreedySearch
 from las.lm import arpa, kneser_ney, lstm
 from las.lm.ngram import NGram
 from las.nn.cells.lstm import PlainLSTMCell
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ArgumentError, ConfigError, DataError
 
 NAMES = ("ctc", "lm", "second_lm", "length_reward", "coverage", "end_threshold", "min_length", "repetition")
 SUBSETS = [
@@ -114,34 +116,19 @@ def test_names_and_their_order_change_no_score() -> None:
     assert BeamSearch(4, lm=None).components == BeamSearch(4).components
 
 
-@pytest.mark.unchecked
-@pytest.mark.parametrize(
-    ("name", "part", "said"),
-    [
-        ("sise", 3, "sise=3: "),
-        ("lm", 0.3, r"lm=0\.3: .* constraint"),
-        ("lmm", None, "lmm=None: .* mean lm"),
-        ("las", LengthReward(0.5), "las: "),
-    ],
-)
-def test_what_is_no_scorer_is_refused(name: str, part: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        BeamSearch(4, **{name: part})  # type: ignore[arg-type]
-
-
 def test_an_n_gram_model_from_a_file_or_in_memory_scores_as_it_does_alone(tmp_path: Path) -> None:
-    letters, path = tokenizers.Characters("ab "), str(tmp_path / "lm.arpa")
+    path = str(tmp_path / "lm.arpa")
     text = [list("abab"), ["a", "<space>", "b"], list("bbba")]
     arpa.write(path, kneser_ney.estimate(text, 2, ["a", "b", "<space>"]).model)
-    lm, from_file = NGram.read(path, letters), LanguageModelScorer(path, 0.5)
-    decoder, num_states = ToyDecoder.random(1, [4, 6], letters.size), torch.tensor([4, 6])
+    lm, from_file = NGram.read(path, LETTERS), LanguageModelScorer(path, 0.5)
+    decoder, num_states = ToyDecoder.random(1, [4, 6], LETTERS.size), torch.tensor([4, 6])
     with pytest.raises(ConfigError, match=r"lm.arpa: .* told the tokens"):
         BeamSearch(3, lm=from_file)(decoder, num_states)
     of_file, of_model = BeamSearch(3, lm=from_file), BeamSearch(3, lm=LanguageModelScorer(weight=0.5, lm=lm))
-    of_file.bind(letters, has_ctc=False)
+    of_file.bind(LETTERS, has_ctc=False)
     found = of_file(decoder, num_states)
     assert of_model(decoder, num_states) == found
-    of_model.bind(letters, has_ctc=False)  # as the config path does
+    of_model.bind(LETTERS, has_ctc=False)  # as the config path does
     assert of_model(decoder, num_states) == found
     best, alone, state = found[1][0], 0.0, lm.start(1)
     for token in [*best.tokens, EOS]:
@@ -200,12 +187,6 @@ def test_the_repetition_constraint_ends_a_loop() -> None:
         )
 
 
-def test_rewards_to_come_keep_a_search_going() -> None:
-    """The end is the likelier symbol, and ranks first until longer hypotheses have more rewards."""
-    search = BeamSearch(2, 0.0, length_reward=LengthReward(2.0))
-    assert search(endless([0.6, 0.4], 6), torch.tensor([6]))[0][0].tokens == [1] * 6
-
-
 def test_constraints_give_way_where_nothing_else_is_possible() -> None:
     only_end = endless([1.0, 0.0, 0.0], 5)
     best = BeamSearch(2, min_length=MinLength(0.5))(only_end, torch.tensor([5]))[0][0]
@@ -215,42 +196,54 @@ def test_constraints_give_way_where_nothing_else_is_possible() -> None:
     assert (best.tokens, best.finished_by) == ([1] * 5, "dead_end")  # there is no way to end
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: LanguageModelScorer("x", -0.1), "weight"),
-        (lambda: CTCPrefixScorer(1.0), "weight"),
-        (lambda: CTCPrefixScorer(math.nan), "weight"),
-        (lambda: LengthReward(math.inf), "weight"),
-        (lambda: CoverageReward(-1.0), "weight"),
-        (lambda: CoverageReward(1.0, 1.0), "threshold"),
-        (lambda: EndThreshold(0.0), "factor"),
-        (lambda: MinLength(-0.1), "ratio"),
-        (lambda: RepetitionConstraint(0), "max_period"),
-        (lambda: RepetitionConstraint(1, 0), "max_repeats"),
-    ],
-)
-def test_settings_that_cannot_work_are_named(make, named) -> None:
-    with pytest.raises(ConfigError, match=named):
-        make()
+STEP, ONE = SearchStep(torch.zeros(1, 1, 2), None), torch.tensor([1])
+LETTERS = tokenizers.Characters("ab ")
+IMPOSSIBLE = [
+    (lambda: BeamSearch(size=0), ArgumentError, "size=0"),
+    (lambda: BeamSearch(size=2, nbest=3), ArgumentError, "nbest=3"),
+    (lambda: BeamSearch(length_normalisation=-1.0), ArgumentError, "length_normalisation"),
+    (lambda: BeamSearch(max_length_ratio=0.0), ArgumentError, "max_length_ratio"),
+    (lambda: GreedySearch(max_length_ratio=math.nan), ArgumentError, "max_length_ratio"),
+    (lambda: GreedySearch(max_length=0), ArgumentError, "max_length"),
+    (lambda: BeamSearch(sise=3), ArgumentError, "sise=3: "),
+    (lambda: BeamSearch(lm=0.3), ArgumentError, r"lm=0\.3: .* constraint"),
+    (lambda: BeamSearch(lmm=None), ArgumentError, "lmm=None: .* mean lm"),
+    (lambda: BeamSearch(las=LengthReward(0.5)), ArgumentError, "las: "),
+    (lambda: LanguageModelScorer("x", -0.1), ArgumentError, "weight"),
+    (lambda: CTCPrefixScorer(1.0), ArgumentError, "weight"),
+    (lambda: CTCPrefixScorer(math.nan), ArgumentError, "weight"),
+    (lambda: LengthReward(math.inf), ArgumentError, "weight"),
+    (lambda: CoverageReward(-1.0), ArgumentError, "weight"),
+    (lambda: CoverageReward(1.0, 1.0), ArgumentError, "threshold"),
+    (lambda: EndThreshold(0.0), ArgumentError, "factor"),
+    (lambda: MinLength(-0.1), ArgumentError, "ratio"),
+    (lambda: RepetitionConstraint(0), ArgumentError, "max_period"),
+    (lambda: RepetitionConstraint(1, 0), ArgumentError, "max_repeats"),
+    (lambda: WordNGramScorer(), ArgumentError, "path=None: .* words"),
+    (lambda: WordNGramScorer("x", "y"), ArgumentError, "path.* words"),
+    (lambda: WordNGramScorer("x", weight=-1.0), ArgumentError, "weight=-1"),
+    (lambda: WordNGramScorer("x", oov_penalty=-1.0), ArgumentError, "oov_penalty=-1.0"),
+    (lambda: HotWordBonus([]), ArgumentError, r"words=\[\]"),
+    (lambda: HotWordBonus(["ab"]).on(None, ONE), ConfigError, "told the tokens"),
+    (lambda: LexiconConstraint("x").on(None, ONE), ConfigError, "x: .* told the tokens"),
+    (lambda: WordNGramScorer("x").on(None, ONE), ConfigError, "x: .* told the tokens"),
+    (lambda: HotWordBonus(["AB"]).bind(LETTERS, False), DataError, "hot words: .* other case"),
+    (lambda: HotWordBonus("/no/words").bind(LETTERS, False), DataError, "/no/words: cannot be read"),
+    (lambda: LexiconConstraint("/no/words").bind(LETTERS, False), DataError, "/no/words: cannot be read"),
+    (lambda: Scorer(1.0).on(None, ONE), TypeError, "must define on"),
+    (lambda: Constraint().on(None, ONE), TypeError, "must define on"),
+    (lambda: BatchScorer().score((), STEP), TypeError, "must define score"),
+    (lambda: BatchConstraint().forbidden((), STEP), TypeError, "must define forbidden"),
+    (lambda: CTCPrefixScorer(0.3).on(None, ONE), TypeError, "CTC"),
+    (lambda: (part := CoverageReward().on(None, ONE)).score(part.start(), STEP), TypeError, "attention"),
+]
 
 
-def test_a_part_that_defines_nothing_says_so() -> None:
-    step = SearchStep(torch.zeros(1, 1, 2), None)
-    for make, says in (
-        (Scorer(1.0).on, "must define on"),
-        (Constraint().on, "must define on"),
-        (CTCPrefixScorer(0.3).on, "does not have"),
-    ):
-        with pytest.raises(TypeError, match=says):
-            make(None, torch.tensor([1]))
-    with pytest.raises(TypeError, match="must define score"):
-        BatchScorer().score((), step)
-    with pytest.raises(TypeError, match="must define forbidden"):
-        BatchConstraint().forbidden((), step)
-    with pytest.raises(TypeError, match="attention"):
-        scoring = CoverageReward(1.0).on(None, torch.tensor([1]))
-        scoring.score(scoring.start(), step)
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("call", "error", "says"), IMPOSSIBLE)
+def test_what_cannot_work_is_named(call: Callable[[], object], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        call()
 
 
 def damaged_case(seed: int) -> tuple[BeamSearch, ToyDecoder, list[int], int]:
