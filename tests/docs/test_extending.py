@@ -6,12 +6,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
@@ -89,33 +87,6 @@ def test_one_more_takes_a_module_and_an_option_and_no_other_file(kind: str) -> N
     assert [path.stem for path in modules] == [path.stem for path in options] != []
     assert {path.parent.as_posix() for path in modules} == {PLACES[kind]}
     assert {path.parent.as_posix() for path in options} == {f"configs/{kind}"}
-
-
-def example(name: str) -> dict[str, Any]:
-    """What the code of a file of the page defines."""
-    names: dict[str, Any] = {"__name__": Path(name).stem}
-    exec(compile(FILES[name], name, "exec"), names)
-    return names
-
-
-def test_the_mixture_of_gaussians_is_its_equation_and_never_goes_back() -> None:
-    torch.manual_seed(1)
-    kind = example("las/nn/attention/gaussian_mixture.py")["GaussianMixtureAttention"]
-    attention = kind(3, 6, key_size=4, num_gaussians=2).double()
-    memory = attention.prepare(torch.randn(2, 7, 6, dtype=torch.float64), torch.tensor([7, 4]))
-    state, before = attention.initial_state(memory), np.zeros((2, 2))
-    for _ in range(3):
-        query = torch.randn(2, 1, 3, dtype=torch.float64)
-        context, weights, state = attention.attend(query, memory, state)
-        given = attention.mixture(torch.tanh(attention.query(query)))[:, 0].detach().numpy()
-        before = before + np.exp(given[:, 4:])
-        np.testing.assert_allclose(state[:, 0].detach().numpy(), before)
-        for row, count in enumerate((7, 4)):
-            distances = before[row][:, None] - np.arange(count)
-            mixture = np.exp(given[row, :2, None] - np.exp(given[row, 2:4, None]) * distances**2).sum(0)
-            np.testing.assert_allclose(weights[row, 0, :count].detach().numpy(), mixture / mixture.sum())
-        torch.testing.assert_close(context, weights @ memory.values)
-        assert not weights[1, 0, 4:].any()
 
 
 @pytest.fixture(scope="module")

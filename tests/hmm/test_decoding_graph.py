@@ -108,10 +108,6 @@ def test_the_sentences_of_toys_and_no_others(seeds: range) -> None:
         require_exact(given, Topology(PHONES, ["SIL"], *costs), 4)
 
 
-def _uniform(given: Lexicon) -> Grammar:
-    return word_graph.read_grammar(None, given)
-
-
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_costs_of_sentences_are_those_of_the_language_model(order: int) -> None:
     """Of a bigram exactly; a trigram may back off where the rest of the sentence is cheaper then, never dearer."""
@@ -153,7 +149,7 @@ def same(one: DecodingGraph, other: DecodingGraph) -> bool:
 def test_a_stored_graph_is_read_and_a_damaged_one_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    grammar = _uniform(SMALL)
+    grammar = word_graph.read_grammar(None, SMALL)
     built = decoding_graph.stored_or_built(SMALL, TOPOLOGY, grammar, tmp_path / "graphs")
     (path,) = (tmp_path / "graphs").iterdir()
     whole = path.read_bytes()
@@ -171,7 +167,7 @@ def test_a_stored_graph_is_read_and_a_damaged_one_built_again(
 
 def test_stored_graphs_are_told_apart_by_everything_they_are_made_of() -> None:
     more = Lexicon({**SMALL.entries, "u": [Pronunciation(("A",), 0.5)]})
-    grammar = _uniform(SMALL)
+    grammar = word_graph.read_grammar(None, SMALL)
     said = grammar.fst._replace(arcs=grammar.fst.arcs._replace(costs=grammar.fst.arcs.costs + 1.0))
     others = [
         (more, TOPOLOGY, grammar),
@@ -183,7 +179,7 @@ def test_stored_graphs_are_told_apart_by_everything_they_are_made_of() -> None:
     ]
     hashes = {decoding_graph.content_hash(*each) for each in [(SMALL, TOPOLOGY, grammar), *others]}
     assert len(hashes) == 1 + len(others)
-    assert decoding_graph.content_hash(SMALL, TOPOLOGY, _uniform(SMALL)) in hashes
+    assert decoding_graph.content_hash(SMALL, TOPOLOGY, word_graph.read_grammar(None, SMALL)) in hashes
 
 
 def test_words_that_one_side_lacks_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
