@@ -92,13 +92,6 @@ class Case(NamedTuple):
         """The same cells and lengths with other gates, made of these."""
         return self._replace(gates=[change(part.detach()).clone().requires_grad_() for part in self.gates])
 
-    def row(self, index: int) -> "Case":
-        """One of its rows alone, without padding."""
-        rows, length = slice(index, index + 1), int(self.lengths[index])
-        state = self.state and LSTMState(*(part.detach()[rows].requires_grad_() for part in self.state))
-        case = self._replace(lengths=self.lengths[rows], state=state)
-        return case.with_gates(lambda part: part[rows, :length])
-
 
 def make(
     name: str, lengths: list[int], *, frames: int, hidden: int = 5, starts: bool = True, seed: int = 1, **options: Any
@@ -154,10 +147,9 @@ FORMS: list[Form] = [one, both, layer]
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
-def arriving(found: Tensor, number: int, first_row: int = 0) -> Tensor:
+def arriving(found: Tensor, number: int) -> Tensor:
     """A gradient of the form's result [batch, ...] of this number: different everywhere, whatever padding follows."""
     axes = [torch.arange(size, device=found.device, dtype=torch.float64) for size in found.shape]
-    axes[0] += first_row
     grid = torch.meshgrid(axes, indexing="ij")
     phases = [factor * axis for factor, axis in zip((0.7, 1.9, 2.3), grid, strict=False)]
     return sum(phases, start=torch.tensor(float(number))).cos().to(found)
@@ -175,12 +167,12 @@ class Results(NamedTuple):
         return [*self.values, *self.gates, *self.state, *self.parameters]
 
 
-def results(form: Form, kernel: Kernel, case: Case, first_row: int = 0) -> Results:
+def results(form: Form, kernel: Kernel, case: Case) -> Results:
     """With the gradients of `arriving`."""
     values = form(kernel, case)
     given = case.gates, [*(case.state or ())], [parameter for cell in case.cells for parameter in cell.parameters()]
     wanted = [part for parts in given for part in parts]
-    pairs = [(value, arriving(value, number, first_row)) for number, value in enumerate(values) if value.requires_grad]
+    pairs = [(value, arriving(value, number)) for number, value in enumerate(values) if value.requires_grad]
     grads = [torch.zeros_like(part) for part in wanted]  # without a frame there may be nothing to differentiate
     if pairs:
         found, weights = zip(*pairs, strict=True)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import kernel_cases
 import pytest
 import torch
 from cell_cases import every_cell, factory_of
@@ -13,7 +12,6 @@ import las
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN, Kernel, PlainKernel
-from las.nn.normalisation import reverse
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.runtime.errors import ConfigError
 
@@ -124,26 +122,6 @@ def test_the_log_says_which_kernel_computes_and_why_nothing_faster_does(monkeypa
         for ask in (choice.select_kernel, choice.explain):
             with pytest.raises(ConfigError, match=r"kernel=slower .*cannot on cpu"):
                 ask(cell, tensor)
-
-
-@kernel_cases.every_kernel
-@pytest.mark.parametrize("name", kernel_cases.CELLS)
-def test_two_directions_at_once_have_the_bits_of_one_after_the_other(name: str, kernel: str) -> None:
-    """Outputs and last states from states; gradients differ by the order of sums over frames alone."""
-    at, results = kernel_cases.place(kernel), []
-    torch.manual_seed(2)
-    layer = BidirectionalLayer(kernel_cases.CELLS[name], 3, 40).to(at.device)
-    frames, lengths = torch.randn(3, 6, 3, device=at.device), torch.tensor([6, 2, 4])
-    states = [LSTMState(*torch.randn(2, 3, 40, device=at.device)) for _ in range(2)]
-    with choice.use_kernel(kernel):
-        ahead, last = layer.forwards(frames, lengths, states[0])
-        back, first = layer.backwards(reverse(frames, lengths), lengths, states[1])
-        results.append([torch.cat([ahead, reverse(back, lengths)], -1), *last, *first])
-        outputs, both = layer.with_states(frames, lengths, states)
-        results.append([outputs, *both[0], *both[1]])
-    assert kernel_cases.equal(*results)
-    grads = [torch.autograd.grad(sum(part.sin().sum() for part in parts), layer.parameters()) for parts in results]
-    assert kernel_cases.furthest(*map(list, grads)) < 1e-4
 
 
 def test_both_directions_of_a_stack_are_one_call_of_the_kernel() -> None:

@@ -1,8 +1,7 @@
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
-from options import names
 from speller_cases import HIDDEN, NUM_STATES, STATES, TARGETS, VALUE, VOCAB, make
 from torch import Tensor, nn
 
@@ -11,38 +10,13 @@ from las.nn.attention.base import AttentionMemory
 from las.nn.attention.location import LocationAttention
 from las.nn.kernels import choice
 from las.nn.model import Decoder
-from las.nn.nested import mapped
 from las.nn.speller import Speller
-
-CELLS = ("lstm", "ba2016", "zeineldeen2020_joined_cell", "tf_contrib")
-every_attention = pytest.mark.parametrize("attention", names("attention"))
-every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
 def memory_of(speller: Speller) -> AttentionMemory:
     generator = torch.Generator().manual_seed(2)
     encoded = torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
     return speller.attention.prepare(encoded, NUM_STATES)
-
-
-def select(state: Any, index: Tensor) -> Any:
-    """What search does with a state: choose beams of every tensor in the tree."""
-    return mapped(state, lambda part: part.index_select(1, index))
-
-
-def spell(speller: Speller, memory: AttentionMemory, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and attention weights of every step of [batch, beam, tokens], by `step`."""
-    batch, beams, _ = targets.shape
-    state = select(speller.start(memory), torch.zeros(beams, dtype=torch.long))
-    log_probs, weights = [], []
-    previous = torch.full((batch, beams), Speller.boundary)
-    for following in [*targets.unbind(-1), None]:
-        scores, state = speller.step(previous, memory, state)
-        log_probs.append(scores)
-        weights.append(state.weights)
-        if following is not None:
-            previous = following
-    return torch.stack(log_probs, 2), torch.stack(weights, 2)
 
 
 @pytest.mark.parametrize("kernel", ["plain", "auto"])
@@ -66,25 +40,6 @@ def test_zeros_may_take_the_place_of_the_first_token(kernel: str) -> None:
             assert (step_fn is None) == (kernel == "plain")
         outputs.append(whole)
     torch.testing.assert_close(*outputs)
-
-
-@every_attention
-@every_cell
-def test_beams_are_independent_and_may_be_reordered(attention: str, cell: str) -> None:
-    speller = make(attention, cell)
-    memory = memory_of(speller)
-    beams = torch.stack([TARGETS, TARGETS.flip(1), TARGETS.roll(1, 0)], dim=1)
-    together, _ = spell(speller, memory, beams)
-    for beam in range(3):
-        alone, _ = spell(speller, memory, beams[:, beam : beam + 1])
-        torch.testing.assert_close(together[:, beam : beam + 1], alone, rtol=1e-9, atol=1e-12)
-    assert (together[:, 0, 1:] - together[:, 1, 1:]).abs().max() > 1e-3
-    state = select(speller.start(memory), torch.zeros(3, dtype=torch.long))
-    _, state = speller.step(beams[:, :, 0], memory, state)
-    order = torch.tensor([2, 0, 0, 1])
-    scores, _ = speller.step(beams[:, :, 1], memory, state)
-    reordered, _ = speller.step(beams[:, order, 1], memory, select(state, order))
-    torch.testing.assert_close(reordered, scores[:, order], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", ["plain", "auto"])
@@ -154,14 +109,12 @@ class CountingAttention(LocationAttention):
 
 
 def test_the_state_of_an_attention_may_be_any_tuple_of_tensors() -> None:
-    """Teacher forcing, steps of reordered beams and a beam search agree on it."""
+    """Teacher forcing and a beam search, which reorders it, agree on it."""
     speller = make("location")
     speller.attention.__class__ = CountingAttention
     memory = memory_of(speller)
-    spelling = speller(memory, TARGETS)
-    log_probs, weights = spell(speller, memory, TARGETS.unsqueeze(1).expand(-1, 2, -1))
-    torch.testing.assert_close(torch.log_softmax(spelling.logits, -1), log_probs[:, 1], rtol=1e-9, atol=1e-12)
-    assert not weights[:, :, 2].any() and weights[:, :, 3].any()
+    weights = speller(memory, TARGETS).weights
+    assert not weights[:, 2].any() and weights[:, 3].any()
     for row, found in enumerate(BeamSearch(4, 0.0, 2, max_length=3)(Decoder(speller, memory), NUM_STATES)):
         alone = AttentionMemory(*(part[row : row + 1] for part in memory))
         for each in found:

@@ -26,13 +26,12 @@ def make(name: str, **options: object) -> Attention:
     return attention
 
 
-def material() -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, encoded states, and weights of the previous token that are a distribution over the true states."""
+def material() -> tuple[Tensor, Tensor]:
+    """Queries and encoded states."""
     generator = torch.Generator().manual_seed(2)
     query = torch.randn(BATCH, BEAM, QUERY, generator=generator, dtype=torch.float64)
     encoded = torch.randn(BATCH, STATES, VALUE, generator=generator, dtype=torch.float64)
-    weights = torch.rand(BATCH, BEAM, STATES, generator=generator, dtype=torch.float64) * MASK.unsqueeze(1)
-    return query, encoded, weights / weights.sum(-1, keepdim=True)
+    return query, encoded
 
 
 def spread(state: State) -> State:
@@ -50,7 +49,7 @@ def remembered(attention: Attention, memory: AttentionMemory, rows: slice = slic
 def test_a_query_attends_as_if_it_were_alone(name: str) -> None:
     """Without other beams and the padding of its batch, by weights that are a distribution over the true states."""
     attention = make(name)
-    query, encoded, _ = material()
+    query, encoded = material()
     memory = attention.prepare(encoded, NUM_STATES)
     assert memory.keys.shape[:2] == (BATCH, STATES) and memory.keys.dim() == 3
     assert all(part.shape[:2] == (BATCH, 1) for part in tensors(attention.initial_state(memory)))
@@ -74,7 +73,7 @@ def test_a_query_attends_as_if_it_were_alone(name: str) -> None:
 @every_attention
 def test_padded_states_reach_neither_result_nor_gradient(name: str) -> None:
     attention = make(name)
-    query, encoded, _ = material()
+    query, encoded = material()
     results = []
     for poison in (0.0, float("nan")):
         padded = encoded.masked_fill(~MASK.unsqueeze(-1), poison).requires_grad_()
@@ -88,7 +87,7 @@ def test_padded_states_reach_neither_result_nor_gradient(name: str) -> None:
 @every_attention
 def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
     attention = make(name)
-    query, encoded, _ = material()
+    query, encoded = material()
     memory = attention.prepare(encoded, torch.tensor([6, 0, 1]))
     context, weights, _ = attention.attend(query, memory, spread(attention.initial_state(memory)))
     assert not context[1].any() and not weights[1].any() and context[0].any()
@@ -97,11 +96,12 @@ def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
 
 
 def attended(
-    name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, weights: np.ndarray
+    name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, history: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights and context of one query on one utterance, element by element from the equations.
 
-    Of two heads each has one half of keys, query and encoded states; their weights are averaged.
+    `history` are the weights of all tokens before. Of two heads each has one half of keys, query and encoded states;
+    their weights are averaged.
     """
     heads = 2 if name == "multi_head" else 1
     queries = np.split(p["query.weight"] @ query, heads)
@@ -114,57 +114,37 @@ def attended(
                 energies.append(of_query @ of_keys[s] / np.sqrt(KEY / heads))
                 continue
             meeting = of_query + of_keys[s] + p["key.bias"]
-            if name == "location":
-                around = [weights[s + d] if 0 <= s + d < len(encoded) else 0.0 for d in (-1, 0, 1)]
+            if name == "location" and history:
+                around = [history[-1][s + d] if 0 <= s + d < len(encoded) else 0.0 for d in (-1, 0, 1)]
                 meeting = meeting + p["location.weight"] @ (p["filters.weight"][:, 0] @ np.array(around))
+            if name == "weight_feedback":
+                half_inverse_fertility = 0.5 / (1 + np.exp(-encoded[s] @ p["inverse_fertility.weight"][0]))
+                accumulated = sum(weights[s] for weights in history) * half_inverse_fertility
+                meeting = meeting + p["feedback.weight"][:, 0] * accumulated
             energies.append(p["score.weight"][0] @ np.tanh(meeting))
         found.append(np.exp(energies) / np.exp(energies).sum())
     return np.mean(found, 0), np.concatenate([part @ values for part, values in zip(found, parts, strict=True)])
 
 
-def used_up(p: dict[str, np.ndarray], encoded: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
-    """Half the inverse fertility of each state, times all the weight it has had."""
-    return sum(weights, np.zeros(len(encoded))) * 0.5 / (1 + np.exp(-encoded @ p["inverse_fertility.weight"][0]))
-
-
-def test_weight_feedback_equals_its_equation_over_several_tokens() -> None:
-    attention = make("weight_feedback")
-    query, encoded, _ = material()
+@every_attention
+def test_attention_equals_its_equation_over_several_tokens(name: str) -> None:
+    attention = make(name)
+    query, encoded = material()
     memory = attention.prepare(encoded, NUM_STATES)
     p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
-    assert [key for key in p if key.endswith("bias")] == ["key.bias"]
-    accumulated, history = spread(attention.initial_state(memory)), []
+    state, history = spread(attention.initial_state(memory)), []
     for token in range(4):
         queries = query * (token + 1)
-        context, weights, following = attention.attend(queries, memory, accumulated)
+        context, weights, state = attention.attend(queries, memory, state)
+        assert not any(part.masked_select(~MASK.unsqueeze(1)).any() for part in tensors(state))
         for row, length in enumerate(NUM_STATES.tolist()):
-            states = encoded[row, :length].numpy()
             for beam in range(BEAM):
-                before = used_up(p, states, [old[row, beam, :length] for old in history])
-                np.testing.assert_allclose(accumulated[row, beam, :length].detach().numpy(), before, rtol=1e-9)
-                meeting = states @ p["key.weight"].T + p["key.bias"] + before[:, None] * p["feedback.weight"][:, 0]
-                meeting += p["query.weight"] @ queries[row, beam].numpy()
-                energy = np.tanh(meeting) @ p["score.weight"][0]
-                expected = np.exp(energy) / np.exp(energy).sum()
-                np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected, rtol=1e-9)
-                np.testing.assert_allclose(context[row, beam].detach().numpy(), expected @ states, rtol=1e-9)
-        accumulated = following
-        assert not accumulated.masked_select(~MASK.unsqueeze(1)).any()
+                before = [old[row, beam, :length] for old in history]
+                given = queries[row, beam].numpy(), encoded[row, :length].numpy()
+                expected_weights, expected_context = attended(name, p, *given, before)
+                np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected_weights, rtol=1e-9)
+                np.testing.assert_allclose(context[row, beam].detach().numpy(), expected_context, rtol=1e-9)
         history.append(weights.detach().numpy())
-
-
-@pytest.mark.parametrize("name", ["additive", "dot", "location", "multi_head"])
-def test_attention_equals_its_equation_element_by_element(name: str) -> None:
-    attention = make(name)
-    query, encoded, previous = material()
-    context, weights, _ = attention.attend(query, attention.prepare(encoded, NUM_STATES), previous)
-    p = {key: parameter.detach().numpy() for key, parameter in attention.named_parameters()}
-    for row, length in enumerate(NUM_STATES.tolist()):
-        for beam in range(BEAM):
-            given = (part.numpy() for part in (query[row, beam], encoded[row, :length], previous[row, beam, :length]))
-            expected_weights, expected_context = attended(name, p, *given)
-            np.testing.assert_allclose(weights[row, beam, :length].detach().numpy(), expected_weights, rtol=1e-9)
-            np.testing.assert_allclose(context[row, beam].detach().numpy(), expected_context, rtol=1e-9)
 
 
 def test_what_is_not_called_any_more_is_refused() -> None:

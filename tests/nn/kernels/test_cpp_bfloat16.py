@@ -164,13 +164,10 @@ def test_the_tolerance_tells_rounded_products_from_others(unit: int) -> None:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_results_are_the_same_bit_by_bit_again_and_on_two_threads(unit: int, name: str) -> None:
-    layer, threads, found = bidirectional(name, 33, cell_norm="both"), torch.get_num_threads(), []
-    try:
-        for number in (1, 1, 2, 5):
-            torch.set_num_threads(number)
-            found.append(results(layer, torch.float32, 37, 12))
-    finally:
-        torch.set_num_threads(threads)
+    layer, found = bidirectional(name, 33, cell_norm="both"), []
+    for number in (1, 1, 2, 5):
+        torch.set_num_threads(number)
+        found.append(results(layer, torch.float32, 37, 12))
     assert all(all(map(torch.equal, found[0], other)) for other in found[1:])
 
 
@@ -233,17 +230,14 @@ def test_products(
     exact = left.double() @ right.double() if unit is None else rounded(left).double() @ rounded(right).double()
     tolerance = 8 * torch.finfo(dtype).eps * max(inner, 1)
     library = CppLibrary(cpp_build.library(), unit)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            found.append(library.product(left, right))
-            before = torch.ones(rows, columns, dtype=dtype)
-            added = library.product(left, right, before)
-            assert added.data_ptr() == before.data_ptr()
-            torch.testing.assert_close(added.double(), exact + 1, rtol=0, atol=tolerance)
-    finally:
-        torch.set_num_threads(threads)
+    found = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        found.append(library.product(left, right))
+        before = torch.ones(rows, columns, dtype=dtype)
+        added = library.product(left, right, before)
+        assert added.data_ptr() == before.data_ptr()
+        torch.testing.assert_close(added.double(), exact + 1, rtol=0, atol=tolerance)
     assert torch.equal(*found)
     torch.testing.assert_close(found[0].double(), exact, rtol=0, atol=tolerance)
 

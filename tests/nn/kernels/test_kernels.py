@@ -1,7 +1,6 @@
 """Every kernel is the plain recurrence: each in `choice.KERNELS` is tested by being there, where it computes."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -122,24 +121,6 @@ def test_what_padding_holds_reaches_nothing(kernel: str, form: Form, name: str, 
     assert equal([*zero], [*other])
 
 
-@every_kernel
-@every_form
-@every_cell
-def test_a_batch_equals_its_rows_one_by_one(kernel: str, form: Form, name: str) -> None:
-    """Up to rounding, since a product of fewer rows may be summed in another order."""
-    at = place(kernel)
-    case = make(name, LENGTHS, frames=FRAMES, cell_norm="both").to(at.device, at.widest)
-    together, near = results(form, at.kernel, case), NEAR[at.widest]
-    alone = [results(form, at.kernel, case.row(index), index) for index in range(len(LENGTHS))]
-    for index, (row, length) in enumerate(zip(alone, LENGTHS, strict=True)):
-        for kind in ("values", "gates", "state"):
-            own = [part[index : index + 1] for part in getattr(together, kind)]
-            own = [part[:, :length] if part.dim() == 3 else part for part in own]
-            assert furthest(own, getattr(row, kind)) <= near
-    summed = [sum(parts) for parts in zip(*(row.parameters for row in alone), strict=True)]
-    assert furthest(together.parameters, summed) <= near
-
-
 def errors(layer: nn.Module, kernel: str, dtype: torch.dtype) -> list[float]:
     """Of outputs and of the gradients of frames and of U, relative to what the same rounded weights give in fp64."""
     frames, device = torch.randn(8, 60, 6, generator=torch.Generator().manual_seed(2)), next(layer.parameters()).device
@@ -172,18 +153,9 @@ def test_errors_are_those_of_the_lstm_of_torch(kernel: str, name: str, dtype: to
         assert own <= (3 * max(other, loop) if name.startswith("ln_global") else 2 * other)
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Sets the number of threads back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @every_kernel
 @every_form
 @every_cell
-@pytest.mark.usefixtures("threads")
 def test_results_are_the_same_bit_by_bit_when_computed_again(kernel: str, form: Form, name: str) -> None:
     at = place(kernel)
     case = make(name, [20, 19, 12, 20, 1, 15], frames=20, hidden=48, cell_norm="output").to(at.device, torch.float32)
