@@ -1,11 +1,9 @@
-"""Baselines of recurrent layers, each a layer: (frames [batch, frames, input], num_frames) to outputs.
-
-Each baseline has a function that gives the reason why it cannot be measured at a shape on a device.
-"""
+"""Baselines of recurrent layers, each a layer: (frames [batch, frames, input], num_frames) to outputs."""
 
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -102,55 +100,30 @@ class FlashRNN(nn.Module):
         return states[0].flatten(2)
 
 
-def best(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """One `nn.LSTM` for each direction in fp16, the only case in which cuDNN picks its persistent kernel."""
-    return Directions(lambda: First(nn.LSTM(input_size, hidden_size, batch_first=True)), directions)
+def each_way(make: Callable[[int, int], nn.Module]) -> Callable[[int, int, int], nn.Module]:
+    """A layer of `make(input_size, hidden_size)` for each direction."""
+    return lambda input_size, hidden_size, directions: Directions(lambda: make(input_size, hidden_size), directions)
 
 
-def naive(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """A layer of `Naive` for each direction."""
-    return Directions(lambda: Naive(input_size, hidden_size), directions)
+def one_way_lstm(input_size: int, hidden_size: int) -> nn.Module:
+    """`nn.LSTM` of one direction: in fp16 the only case in which cuDNN picks its persistent kernel."""
+    return First(nn.LSTM(input_size, hidden_size, batch_first=True))
 
 
-def haste(input_size: int, hidden_size: int, directions: int) -> nn.Module:
+def haste(input_size: int, hidden_size: int) -> nn.Module:
     """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
-    layer = importlib.import_module("haste_pytorch").LayerNormLSTM
-    return Directions(lambda: First(layer(input_size, hidden_size, batch_first=True)), directions)
-
-
-def flashrnn(input_size: int, hidden_size: int, directions: int) -> nn.Module:
-    """A layer of `FlashRNN` for each direction."""
-    return Directions(lambda: FlashRNN(input_size, hidden_size), directions)
-
-
-def _never(shape: Shape, device: torch.device) -> str:
-    return ""
-
-
-def _unless_ragged(shape: Shape, device: torch.device) -> str:
-    return "" if shape.ragged else "all rows are of one length"
-
-
-def _if_ragged(shape: Shape, device: torch.device) -> str:
-    return "reads padding as speech" if shape.ragged else ""
-
-
-def _unless_cuda(shape: Shape, device: torch.device) -> str:
-    return _if_ragged(shape, device) if device.type == "cuda" else "needs a GPU"
-
-
-def _unless_installed(module: str) -> Callable[[Shape, torch.device], str]:
-    def unsupported_reason(shape: Shape, device: torch.device) -> str:
-        return _unless_cuda(shape, device) if importlib.util.find_spec(module) else "not installed"
-
-    return unsupported_reason
+    return First(importlib.import_module("haste_pytorch").LayerNormLSTM(input_size, hidden_size, batch_first=True))
 
 
 class Baseline(NamedTuple):
     """A constructor of a layer from (input_size, hidden_size, directions), and the conditions of its measurement."""
 
     layer: Callable[[int, int, int], nn.Module]
-    unsupported_reason: Callable[[Shape, torch.device], str] = _never
+    ragged: bool | None = None
+    """Whether rows must be padded, or must not be; None for any."""
+    needs_gpu: bool = False
+    module: str = ""
+    """A module that has to be installed."""
     dtype: torch.dtype | None = None
     """The only type it is measured in; None for any."""
     captured: bool = False
@@ -158,13 +131,27 @@ class Baseline(NamedTuple):
     cell: str = "lstm"
     """The kind of cell that it computes."""
 
+    def unsupported_reason(self, shape: Shape, device: torch.device) -> str:
+        """The reason why it cannot be measured at a shape on a device, or an empty text."""
+        if self.module and not importlib.util.find_spec(self.module):
+            return "not installed"
+        if self.needs_gpu and device.type != "cuda":
+            return "needs a GPU"
+        if self.ragged not in (None, shape.ragged):
+            return "reads padding as speech" if shape.ragged else "all rows are of one length"
+        return ""
+
+
+on_whole_rows = partial(Baseline, ragged=False)
 
 BASELINES = {
     "lstm": Baseline(Padded),
-    "lstm_packed": Baseline(Packed, _unless_ragged),
-    "lstm_best": Baseline(best, _unless_cuda, torch.float16),
-    "lstm_graph": Baseline(Padded, _unless_cuda, captured=True),
-    "naive": Baseline(naive, _if_ragged, cell="ln_global"),
-    "haste": Baseline(haste, _unless_installed("haste_pytorch"), torch.float32, cell="ln_global"),
-    "flashrnn": Baseline(flashrnn, _unless_installed("flashrnn"), torch.bfloat16),
+    "lstm_packed": Baseline(Packed, ragged=True),
+    "lstm_best": on_whole_rows(each_way(one_way_lstm), needs_gpu=True, dtype=torch.float16),
+    "lstm_graph": on_whole_rows(Padded, needs_gpu=True, captured=True),
+    "naive": on_whole_rows(each_way(Naive), cell="ln_global"),
+    "haste": on_whole_rows(
+        each_way(haste), needs_gpu=True, module="haste_pytorch", dtype=torch.float32, cell="ln_global"
+    ),
+    "flashrnn": on_whole_rows(each_way(FlashRNN), needs_gpu=True, module="flashrnn", dtype=torch.bfloat16),
 }

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -71,11 +72,6 @@ class KernelLayer(nn.Module):
         return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
-def refusal(kernel: str, cell: LSTMCell, like: Tensor) -> str:
-    """The reason why a kernel cannot compute a cell on a tensor's device and type, or an empty text."""
-    return choice.refusal(choice.KERNELS[kernel], cell, like)
-
-
 class LayerLoop(nn.Module):
     """The plain recurrence over rows of equal length, in operations that `torch.compile` can trace."""
 
@@ -129,12 +125,9 @@ def _baseline(name: str, shape: Shape, dtype: torch.dtype, frames: Tensor) -> Ca
 def _kernel(
     kernel: str, name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor
 ) -> Candidate | Refused:
-    def layer(*sizes: int) -> KernelLayer:
-        return KernelLayer(kernel, cell, *sizes)
-
-    layers = Stack(shape, layer).to(frames.device, dtype)
+    layers = Stack(shape, partial(KernelLayer, kernel, cell)).to(frames.device, dtype)
     first_cell = next(module for module in layers.modules() if isinstance(module, LSTMCell))
-    reason = refusal(kernel, first_cell, frames.to(dtype))
+    reason = choice.refusal(choice.KERNELS[kernel], first_cell, frames.to(dtype))
     return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
 
 
@@ -143,7 +136,7 @@ def _compiled(name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, fr
     if shape.frames > MAX_COMPILED_FRAMES or shape.ragged:
         reason = f"takes minutes to compile: only for rows of one length, at most {MAX_COMPILED_FRAMES} frames"
         return Refused(COMPILED, name, reason)
-    layers = Stack(shape, lambda *sizes: LayerLoop(cell, *sizes)).to(frames.device, dtype)
+    layers = Stack(shape, partial(LayerLoop, cell)).to(frames.device, dtype)
     rows, num_frames = frames.detach().to(dtype).requires_grad_(), shape.num_frames()
     began = time.perf_counter()
     try:

@@ -23,11 +23,6 @@ COLUMNS = (
 )
 
 
-def title(shape: str) -> str:
-    """The title over the rows of a training: the experiment, its corpus and its length."""
-    return shape
-
-
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure the parts of a training: updates, validations, checkpoints.
 

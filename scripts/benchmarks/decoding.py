@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-
 from benchmarks import inputs, timing
-from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_S, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.config.build import build
 from las.data.corpora.base import Corpus
@@ -26,7 +24,7 @@ COLUMNS = (
     TableColumn("cell", text("cell")),
     TableColumn("utterances", number("utterances", 0)),
     TableColumn("seconds", number("seconds")),
-    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    SPREAD_S,
     TableColumn("/ greedy", number("ratio_to_greedy")),
     TableColumn("utterances / s", number("utterances_per_s", 1)),
     TableColumn("real-time factor", number("rtf", 4)),
@@ -44,14 +42,8 @@ class Task(NamedTuple):
     audio_s: float
 
 
-def title(shape: str) -> str:
-    """The title over the rows of a task: the model and the split."""
-    return shape
-
-
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure greedy search in batches, and the search of the config in batches and one utterance at a time."""
-    torch.set_num_threads(settings.threads)
     config = settings.config
     greedy: Search = build(config["validation_search"], where="validation_search")
     search: Search = build(config["search"], where="search")
@@ -67,7 +59,9 @@ def measure(settings: Settings) -> Iterator[Group]:
         settings.row(key, card, task.description) | _result(times[key], decoding, task)
         for key, decoding in passes.items()
     ]
-    yield Group(task.description, compared(rows))
+    for row in rows:
+        row["ratio_to_greedy"] = row["seconds"] / rows[0]["seconds"]
+    yield Group(task.description, rows)
 
 
 class DecodingPass:
@@ -83,26 +77,16 @@ class DecodingPass:
 
 
 def _result(times: list[float], decoding: DecodingPass, task: Task) -> Row:
-    milliseconds = timing.spread(times)
-    seconds, count = milliseconds.median / 1e3, len(decoding.decoded)
-    return {
+    spread = timing.spread(times)
+    seconds, count = spread.median / 1e3, len(decoding.decoded)
+    return spread.in_seconds() | {
         "utterances": count,
         "batch_size": max(len(batch.ids) for batch in decoding.material),
-        "seconds": seconds,
-        "lowest_s": milliseconds.lowest / 1e3,
-        "highest_s": milliseconds.highest / 1e3,
-        "repeats": milliseconds.repeats,
         "audio_s": task.audio_s,
         "rtf": seconds / task.audio_s,
         "utterances_per_s": count / seconds,
         "tokens_per_utterance": sum(len(utterance.hypotheses[0].tokens) for utterance in decoding.decoded) / count,
     }
-
-
-def compared(table: list[Row]) -> list[Row]:
-    """Rows with their duration relative to greedy search in batches."""
-    greedy = next(row["seconds"] for row in table if row["implementation"] == "greedy_batched")
-    return [row | {"ratio_to_greedy": row["seconds"] / greedy} for row in table]
 
 
 def trained(settings: Settings) -> Task:
@@ -128,19 +112,6 @@ def untrained(settings: Settings) -> Task:
     model = subject.model.to(settings.device)
     size, seconds = settings.config["batch_size"], settings.config["seconds"]
     batched = [inputs.batch(size, seconds, subject.corpus, seed) for seed in range(-(-NUM_GENERATED // size))]
-    single = [_row(batch, index) for batch in batched for index in range(size)]
+    single = [row for batch in batched for row in batch.split(1)]
     audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batched)
     return Task(model, f"{settings.config['name']}, untrained, on noise", batched, single, audio_s)
-
-
-def _row(batch: Batch, index: int) -> Batch:
-    """One utterance of a batch, without padding."""
-    row = slice(index, index + 1)
-    samples, tokens = int(batch.num_samples[index]), int(batch.num_tokens[index])
-    return Batch(
-        ids=batch.ids[row],
-        waveforms=batch.waveforms[row, :samples],
-        num_samples=batch.num_samples[row],
-        targets=batch.targets[row, :tokens],
-        num_tokens=batch.num_tokens[row],
-    )

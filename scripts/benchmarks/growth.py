@@ -3,20 +3,18 @@
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from benchmarks import inputs, timing
-from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.timing import Work
 from las.config.build import Config
-from las.nn.kernels import choice
 from las.training import plots
-from las.training.step import TrainingStep
 
 BATCH, LENGTH_S = 16, 4.0
 """Utterances and their seconds where they are not what grows."""
@@ -25,7 +23,7 @@ COLUMNS = (
     TableColumn("what grows", text("axis")),
     TableColumn("to", text("value")),
     TableColumn("step ms", number("total_ms", 1)),
-    TableColumn("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
+    SPREAD_MS,
     TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("million parameters", number("parameters", 2, 1e-6)),
     TableColumn("exponent", number("exponent")),
@@ -79,7 +77,6 @@ def title(shape: str) -> str:
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure every point of every axis, those of an axis by turns, and fit the exponent of its growth."""
-    torch.set_num_threads(settings.threads)
     shape = f"{settings.config['name']}, {BATCH} utterances of {LENGTH_S:g} s but for what grows"
     rows = [row for axis in AXES for row in _grown(axis, settings, shape)]
     yield Group(title(shape), rows)
@@ -90,10 +87,10 @@ def _grown(axis: Axis, settings: Settings, shape: str) -> list[Row]:
     for value in axis.values:
         subject = inputs.subject(axis.config(settings.config, value))
         model = subject.model.to(settings.device).train()
-        step = subject.step(settings.config["trainer"]["precision"])
+        update = subject.updates(settings.config["trainer"]["precision"], str(settings.config["kernel"]))
         seconds = axis.seconds(value)
         batch = inputs.batch(axis.batch(value), [seconds, seconds], subject.corpus).to(settings.device)
-        works[value] = Work(_update(step, batch, str(settings.config["kernel"])))
+        works[value] = Work(partial(update, batch))
         rows.append(
             settings.row(f"{axis.name} {value}", inputs.card(model), shape)
             | {"axis": axis.name, "value": value, "audio_s": inputs.duration_s(batch, subject.corpus)}
@@ -101,21 +98,10 @@ def _grown(axis: Axis, settings: Settings, shape: str) -> list[Row]:
         )
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, axis.name)
     for row, value in zip(rows, axis.values, strict=True):
-        total = timing.spread(times[value])
-        row |= {"total_ms": total.median, "total_lowest_ms": total.lowest, "total_highest_ms": total.highest}
-        row |= {"repeats": total.repeats, "audio_s_per_s": 1e3 * row["audio_s"] / total.median}
+        row |= timing.spread(times[value]).in_ms()
+        row["audio_s_per_s"] = 1e3 * row["audio_s"] / row["total_ms"]
     rows[-1]["exponent"] = exponent(axis.values, [row["total_ms"] for row in rows])
     return rows
-
-
-def _update(step: TrainingStep, batch: Any, kernel: str) -> Callable[[], None]:
-    numbers = itertools.count(1)
-
-    def update() -> None:
-        with choice.use_kernel(kernel):
-            step([batch], next(numbers))
-
-    return update
 
 
 def exponent(values: Sequence[float], times: Sequence[float]) -> float:

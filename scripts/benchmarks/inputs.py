@@ -1,5 +1,7 @@
 """Utterances of noise, and the model of an experiment, for suites that need no corpus."""
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,6 +11,7 @@ from las.config.build import Config, build
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
+from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
 from las.training.setup import TrainingParts, build_parts
@@ -35,6 +38,16 @@ class BenchmarkModel(NamedTuple):
         """The update of a training, with an optimiser of its own."""
         parts = self.parts._replace(options=replace(self.parts.options, precision=precision))
         return parts.training_step(parts.optim(parts.model.parameters()))
+
+    def updates(self, precision: str, kernel: str) -> Callable[[Batch], object]:
+        """A function that makes an update on a batch by a kernel, the first of a training when it is called first."""
+        step, numbers = self.step(precision), itertools.count(1)
+
+        def update(batch: Batch) -> object:
+            with choice.use_kernel(kernel):
+                return step([batch], next(numbers))
+
+        return update
 
 
 def subject(config: Config) -> BenchmarkModel:

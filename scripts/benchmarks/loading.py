@@ -15,7 +15,6 @@ from las.config.build import Config
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.data.sampler import BatchSize, Plan, sequential
-from las.nn.kernels import choice
 from las.runtime import devices, progress
 
 KEY_OF = functools.partial(augmentation_seed, 1, 0)
@@ -35,15 +34,9 @@ COLUMNS = (
 )
 
 
-def title(shape: str) -> str:
-    """The title over the rows of a corpus: its name and its batches."""
-    return shape
-
-
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure each number of threads, in one group; with that of the experiment its model is trained as well."""
     config = settings.config
-    torch.set_num_threads(settings.threads)
     subject = inputs.subject(config)
     utterances = subject.corpus.prepare(Path(config["data_dir"]) / "manifests")[subject.corpus.splits[0]]
     size = config["trainer"]["batch_size"]
@@ -96,17 +89,20 @@ def _trained(subject: BenchmarkModel, utterances: list[Utterance], plan: Plan, w
     """Measure the share of its time that a training waits for batches from files, the first batch included."""
     loader = _loader(subject, utterances, workers)
     subject.parts.model.to(subject.parts.device)
-    update = subject.step(config["trainer"]["precision"])
-    waited_s, step, began = 0.0, 0, time.perf_counter()
+    update = subject.updates(config["trainer"]["precision"], str(config["kernel"]))
+    waited_s, began = 0.0, time.perf_counter()
     requested_at = began
-    with choice.use_kernel(str(config["kernel"])):
-        for step, (_, batch) in enumerate(loader.batches(plan, 0, KEY_OF), start=1):
-            waited_s += time.perf_counter() - requested_at
-            update([batch.to(subject.parts.device)], step)
-            requested_at = time.perf_counter()
+    for _, batch in loader.batches(plan, 0, KEY_OF):
+        waited_s += time.perf_counter() - requested_at
+        update(batch.to(subject.parts.device))
+        requested_at = time.perf_counter()
     took_s = time.perf_counter() - began
     audio_s = sum(utterances[index].duration_s for batch in plan for index in batch)
-    return {"trained_batches": step, "trained_wait_share": waited_s / took_s, "trained_audio_s_per_s": audio_s / took_s}
+    return {
+        "trained_batches": len(plan),
+        "trained_wait_share": waited_s / took_s,
+        "trained_audio_s_per_s": audio_s / took_s,
+    }
 
 
 def wait_share(items: Iterator[object], consumer_s: float) -> float:

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks import peak, timing
 from benchmarks.candidates import Candidate, Refused, candidates
-from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings, cell
 from benchmarks.shapes import SHAPES, Shape
 from las.training import memory
@@ -21,18 +21,12 @@ def title(name: str) -> str:
     return f"{name}: {shape.description} ({sizes}, {ways}, {layers})"
 
 
-def _spread(row: Row) -> str:
-    if row["total_ms"] is None:
-        return ""
-    return f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"
-
-
 COLUMNS = (
     TableColumn("implementation", text("implementation")),
     TableColumn("cell", text("cell")),
     TableColumn("forward ms", number("forward_ms", 1)),
     TableColumn("total ms", number("total_ms", 1)),
-    TableColumn("lowest - highest", _spread),
+    SPREAD_MS,
     TableColumn("% of peak", number("peak_share", 0, 100.0)),
     TableColumn("/ lstm", number("ratio_to_lstm")),
     TableColumn("/ packed", number("ratio_to_packed")),
@@ -47,22 +41,20 @@ COLUMNS = (
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure every candidate at each shape, in one group for each shape."""
-    torch.set_num_threads(settings.threads)
     cells = {name: cell(name) for name in settings.cells}
     for name, shape in settings.shapes.items():
         torch.manual_seed(1)
         frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
         listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
-        runs = [LayerRun(candidate, shape, frames) for candidate in listed if isinstance(candidate, Candidate)]
-        refused = [_refused(settings, name, candidate) for candidate in listed if isinstance(candidate, Refused)]
-        yield Group(title(name), compared([*_measured(settings, name, runs), *refused]))
+        able = [each for each in listed if isinstance(each, Candidate)]
+        refused = [_refused(settings, name, each) for each in listed if isinstance(each, Refused)]
+        yield Group(title(name), compared([*_measured(settings, name, able, frames), *refused]))
 
 
 class LayerRun:
-    """A candidate with its input, to be timed."""
+    """Layers with their input, to be timed."""
 
     def __init__(self, candidate: Candidate, shape: Shape, frames: torch.Tensor) -> None:
-        self.candidate = candidate
         self.layers = candidate.layers
         self.frames = frames.to(candidate.dtype, copy=True).requires_grad_()
         self.num_frames = shape.num_frames().to(frames.device)
@@ -84,26 +76,29 @@ class LayerRun:
         self.layers(self.frames, self.num_frames).backward(self.gradient)
 
 
-def _measured(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterator[Row]:
+def spreads(settings: Settings, name: str, runs: Sequence[LayerRun]) -> Iterator[tuple[timing.Spread, timing.Spread]]:
+    """Time runs by turns; yields the forward pass and the total of each."""
     works = {}
     for index, run in enumerate(runs):
         works[index, "forward"] = timing.Work(run.forward)
         works[index, "total"] = timing.Work(run.total, run.clear)
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
-    operations = 3 * peak.layer_operations(settings.shapes[name])
-    for index, run in enumerate(runs):
-        candidate = run.candidate
-        forward, total = (timing.spread(times[index, kind]) for kind in ("forward", "total"))
+    for index in range(len(runs)):
+        yield timing.spread(times[index, "forward"]), timing.spread(times[index, "total"])
+
+
+def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], frames: torch.Tensor) -> Iterator[Row]:
+    shape = settings.shapes[name]
+    runs = [LayerRun(candidate, shape, frames) for candidate in candidates]
+    operations = 3 * peak.layer_operations(shape)
+    for candidate, run, (forward, total) in zip(candidates, runs, spreads(settings, name, runs), strict=True):
         run.clear()
         allocated = memory.allocated(run.total, settings.device)
         run.clear()
-        row = settings.row(candidate.implementation, candidate.cell, name) | {
+        row = settings.row(candidate.implementation, candidate.cell, name) | total.in_ms()
+        row |= {
             "dtype": str(candidate.dtype).removeprefix("torch."),
             "forward_ms": forward.median,
-            "total_ms": total.median,
-            "total_lowest_ms": total.lowest,
-            "total_highest_ms": total.highest,
-            "repeats": total.repeats,
             "peak_bytes": allocated,
             "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype),
             "resident_bytes": memory.resident(run.total, settings.device),

@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+import torch
+
 from benchmarks import records, report
 from benchmarks.settings import settings
 from benchmarks.suites import SUITES
@@ -28,7 +30,9 @@ def benchmark(overrides: list[str]) -> list[records.Row]:
     if suite is not None:
         if suite not in SUITES:
             raise ConfigError(f"suite={suite}: there is no such suite.{suggest(str(suite), SUITES)}")
-        for group in SUITES[suite].measure(settings(config, suite, command(overrides))):
+        checked = settings(config, suite, command(overrides))
+        torch.set_num_threads(checked.threads)
+        for group in SUITES[suite].measure(checked):
             records.show(group, SUITES[suite].columns)
             rows += group.rows
             if output is not None:  # what is measured stays, whatever happens to the next group

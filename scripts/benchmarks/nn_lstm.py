@@ -5,10 +5,11 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from benchmarks import timing
+from benchmarks.candidates import Candidate
+from benchmarks.lstm import LayerRun, spreads
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.shapes import SHAPES
@@ -34,7 +35,6 @@ def title(name: str) -> str:
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure each stack with padded and with packed input, in one group each."""
-    torch.set_num_threads(settings.threads)
     for layers, directions, is_packed in product((1, 3), (1, 2), (False, True)):
         name = (
             f"{layers} layer{'s' if layers > 1 else ''}, {'two directions' if directions == 2 else 'one direction'}, "
@@ -51,53 +51,34 @@ def _rows(settings: Settings, name: str, layers: int, bidirectional: bool, is_pa
         ("las.LSTM", "lstm"): LSTM(*sizes, **options, cell="lstm"),
         ("las.LSTM", "ln_global"): LSTM(*sizes, **options, cell="ln_global"),
     }
-    runs = {key: StackRun(stack.to(settings.device, settings.dtype), is_packed) for key, stack in stacks.items()}
-    works = {}
-    for key, run in runs.items():
-        works[key, "forward"] = timing.Work(run.forward)
-        works[key, "total"] = timing.Work(run.total, run.clear)
-    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, f"{name}: measurements")
-    medians = {key: timing.spread(values).median for key, values in times.items()}
-    base = medians[("nn.LSTM", "lstm"), "total"]
+    frames = torch.randn(PADDED.batch, PADDED.frames, PADDED.input_size).to(settings.device)
+    runs = []
+    for key, lstm in stacks.items():
+        layer = (Packed if is_packed else Padded)(lstm).to(settings.device, settings.dtype)
+        runs.append(LayerRun(Candidate(*key, settings.dtype, layer), PACKED, frames))
+    measured = [(forward.median, total.median) for forward, total in spreads(settings, name, runs)]
     return [
-        settings.row(*key, name)
-        | {
-            "forward_ms": medians[key, "forward"],
-            "total_ms": medians[key, "total"],
-            "ratio_to_lstm": medians[key, "total"] / base,
-        }
-        for key in runs
+        settings.row(*key, name) | {"forward_ms": forward, "total_ms": total, "ratio_to_lstm": total / measured[0][1]}
+        for key, (forward, total) in zip(stacks, measured, strict=True)
     ]
 
 
-class StackRun:
-    """A stack with its input, to be timed."""
+class Padded(nn.Module):
+    """A stack that reads padding like speech."""
 
-    def __init__(self, stack: nn.Module, is_packed: bool) -> None:
-        self.stack, self.is_packed = stack, is_packed
-        parameter = next(stack.parameters())
-        self.frames = torch.randn(PADDED.batch, PADDED.frames, PADDED.input_size).to(parameter).requires_grad_()
-        self.lengths = PACKED.num_frames()
+    def __init__(self, lstm: nn.Module) -> None:
+        super().__init__()
+        self.lstm = lstm
 
-    def clear(self) -> None:
-        """Drop the gradients of the last run."""
-        self.frames.grad = None
-        self.stack.zero_grad(set_to_none=True)
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        output: Tensor = self.lstm(frames)[0]
+        return output
 
-    def forward(self) -> None:
-        """Run the stack without gradients, as in decoding."""
-        with torch.no_grad():
-            self._output()
 
-    def total(self) -> None:
-        """Run the stack forwards and backwards, to the gradients of parameters and frames, as in training."""
-        self._output().sum().backward()
+class Packed(Padded):
+    """A stack that is given a PackedSequence, and returns the rows of one."""
 
-    def _output(self) -> torch.Tensor:
-        if not self.is_packed:
-            padded: torch.Tensor = self.stack(self.frames)[0]
-            return padded
-        packed: PackedSequence = self.stack(
-            pack_padded_sequence(self.frames, self.lengths, batch_first=True, enforce_sorted=False)
-        )[0]
-        return packed.data
+    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+        packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
+        output: PackedSequence = self.lstm(packed)[0]
+        return output.data

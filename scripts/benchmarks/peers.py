@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks import inputs, peak, speechbrain_las, timing
 from benchmarks.inputs import BenchmarkModel
-from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_S, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.speechbrain_las import IMPROBABLE, Sizes, SpeechBrainPeer
 from las.config.build import build, option
@@ -48,7 +48,7 @@ COLUMNS = (
     TableColumn("work", text("work")),
     TableColumn("parameters", number("parameters", 2, 1e-6)),
     TableColumn("s", number("seconds")),
-    TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}"),
+    SPREAD_S,
     TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("utterances / s", number("utterances_per_s", 1)),
     TableColumn("listener's products, % of peak", number("peak_share", 0, 100.0)),
@@ -82,13 +82,8 @@ class Las:
         if self.model.ctc is None:
             raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
         self.kernel, self.operands = str(settings.config["kernel"]), PRECISIONS[precision]
-        self.step = subject.step(precision)
+        self.update = subject.updates(precision, self.kernel)
         self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
-
-    def update(self, batch: Batch) -> object:
-        """Change all parameters once, as a training does."""
-        with choice.use_kernel(self.kernel):
-            return self.step([batch], 1)
 
     def encoder(self, batch: Batch) -> Callable[[], object]:
         """The part of a search that goes from waveforms to encoded states, as `las decode` makes it."""
@@ -123,14 +118,8 @@ class Las:
         return run
 
 
-def title(shape: str) -> str:
-    """The title over the rows: the utterances."""
-    return shape
-
-
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure training and search in batches, in one group, and search one utterance at a time, in another."""
-    torch.set_num_threads(settings.threads)
     subject = inputs.subject(settings.config)
     toolkits: dict[str, Toolkit] = {f"las, {each}": Las(settings, subject, each) for each in PRECISIONS}
     sizes = Sizes.of(settings.config, subject.corpus.sample_rate, subject.corpus.tokens.size)
@@ -141,9 +130,9 @@ def measure(settings: Settings) -> Iterator[Group]:
     size = len(batches[0].ids)
     rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
     rows += _searched(settings, subject, toolkits, f"batches of {size}", batches)
-    yield Group(title(rows[0]["shape"]), rows)
+    yield Group(rows[0]["shape"], rows)
     rows = _searched(settings, subject, toolkits, "one at a time", batches[len(batches) // 2].split(1))
-    yield Group(title(rows[0]["shape"]), rows)
+    yield Group(rows[0]["shape"], rows)
 
 
 def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
@@ -216,15 +205,12 @@ def _measured(
     shape = f"{utterances} utterances of {subject.corpus.name}, {audio_s:.0f} s of speech"
     rows = []
     for name, spread in spreads.items():
-        row = settings.row(name, "", shape) | {
+        row = settings.row(name, "", shape) | spread.in_seconds()
+        row |= {
             "work": work,
             "parameters": toolkits[name].num_parameters,
             "utterances": utterances,
             "audio_s": audio_s,
-            "seconds": spread.median / 1e3,
-            "lowest_s": spread.lowest / 1e3,
-            "highest_s": spread.highest / 1e3,
-            "repeats": spread.repeats,
             "audio_s_per_s": 1e3 * audio_s / spread.median,
             "utterances_per_s": 1e3 * utterances / spread.median,
             "resident_bytes": memory.resident(works[name].run, settings.device),

@@ -114,3 +114,10 @@ def number(key: str, digits: int = 2, scale: float = 1.0) -> Callable[[Row], str
 def text(key: str) -> Callable[[Row], str]:
     """A function that gives a row's value as text, empty if there is none."""
     return lambda row: "" if row.get(key) is None else str(row[key])
+
+
+SPREAD_MS = TableColumn(
+    "lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"
+)
+SPREAD_S = TableColumn("lowest - highest", lambda row: f"{row['lowest_s']:.2f} - {row['highest_s']:.2f}")
+"""Columns of `timing.Spread`."""

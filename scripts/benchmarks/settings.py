@@ -8,7 +8,7 @@ import torch
 from benchmarks import records
 from benchmarks.baselines import BASELINES
 from benchmarks.candidates import COMPILED
-from benchmarks.shapes import ON_CPU, ON_CUDA, Shape, named
+from benchmarks.shapes import ON_CPU, ON_CUDA, SHAPES, Shape
 from las.config import folders
 from las.config.build import Config, build, check_value, compose, config_directory, shown
 from las.nn.kernels import choice
@@ -107,7 +107,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
         threads=config["threads"] or _threads(config, suite),
         repeats=config["repeats"] or repeats,
         budget_s=float(config["budget_s"]),
-        shapes=named(_list(config["shapes"]) or list(names)),
+        shapes={name: SHAPES[name] for name in _known("shapes", config["shapes"] or list(names), list(SHAPES))},
         cells=_known("cells", config["cells"], list(cards)),
         kernels=kernels,
         baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
@@ -127,14 +127,10 @@ def cell(name: str) -> CellFactory:
     return factory
 
 
-def _list(names: str | list[str] | None) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or [])
-
-
 def _known(key: str, names: str | list[str] | None, existing: list[str]) -> list[str]:
     """The given names, or all existing ones if none are given. Raises ConfigError for a name that does not exist."""
-    chosen = existing if names is None else _list(names)
+    chosen = existing if names is None else [names] if isinstance(names, str) else list(names)
     for name in chosen:
         if name not in existing:
-            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, existing)}")
+            raise ConfigError(f"{key}: {name!r} does not exist.{suggest(name, existing)} (all: {', '.join(existing)})")
     return chosen

@@ -5,8 +5,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from las.runtime.errors import ConfigError, suggest
-
 LIBRISPEECH_FRAMES = (
     *(193, 259, 313, 424, 487, 646, 726, 812, 887, 981, 1079, 1178, 1212, 1253, 1267, 1299),
     *(1312, 1328, 1349, 1387, 1395, 1416, 1428, 1448, 1469, 1482, 1493, 1504, 1533, 1562, 1586, 1671),
@@ -74,11 +72,3 @@ SHAPES = {
 
 ON_CPU = ("C1", "C2", "C3", "C4")
 ON_CUDA = ("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9")
-
-
-def named(names: list[str]) -> dict[str, Shape]:
-    """Shapes by name. Raises ConfigError for an unknown name, with the nearest ones."""
-    for name in names:
-        if name not in SHAPES:
-            raise ConfigError(f"shapes: there is no shape {name!r}.{suggest(name, SHAPES)} (all: {', '.join(SHAPES)})")
-    return {name: SHAPES[name] for name in names}

@@ -13,7 +13,7 @@ class Suite(NamedTuple):
 
     measure: Callable[[Settings], Iterator[Group]]
     columns: Sequence[TableColumn]
-    title: Callable[[str], str]
+    title: Callable[[str], str] = str
 
 
 SUITES = {
@@ -21,9 +21,9 @@ SUITES = {
     "nn_lstm": Suite(nn_lstm.measure, nn_lstm.COLUMNS, nn_lstm.title),
     "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
     "growth": Suite(growth.measure, growth.COLUMNS, growth.title),
-    "peers": Suite(peers.measure, peers.COLUMNS, peers.title),
-    "decode": Suite(decoding.measure, decoding.COLUMNS, decoding.title),
-    "loader": Suite(loading.measure, loading.COLUMNS, loading.title),
+    "peers": Suite(peers.measure, peers.COLUMNS),
+    "decode": Suite(decoding.measure, decoding.COLUMNS),
+    "loader": Suite(loading.measure, loading.COLUMNS),
     "compile": Suite(compilation.measure, compilation.COLUMNS, compilation.title),
-    "safety": Suite(checkpointing.measure, checkpointing.COLUMNS, checkpointing.title),
+    "safety": Suite(checkpointing.measure, checkpointing.COLUMNS),
 }

@@ -93,12 +93,10 @@ ON_CUDA: Sequence[Target] = (
     *(_layer(shape, 0.80, "ratio_to_lstm", "`nn.LSTM`", "cuda") for shape in ("S1", "S2", "S3", "S4")),
     _layer("S5", 0.95, "ratio_to_lstm", "`nn.LSTM`", "cuda"),
     _layer("S6", 0.85, "ratio_to_lstm", "`nn.LSTM`", "cuda"),
-    _layer("S1", 1.8, "ratio_to_best", "cuDNN's best", "cuda"),
-    _layer("S2", 1.4, "ratio_to_best", "cuDNN's best", "cuda"),
-    _layer("S3", 1.4, "ratio_to_best", "cuDNN's best", "cuda"),
-    _layer("S4", 1.2, "ratio_to_best", "cuDNN's best", "cuda"),
-    _layer("S5", 1.0, "ratio_to_best", "cuDNN's best", "cuda"),
-    _layer("S7", 1.7, "ratio_to_best", "cuDNN's best", "cuda"),
+    *(
+        _layer(shape, limit, "ratio_to_best", "cuDNN's best", "cuda")
+        for shape, limit in (("S1", 1.8), ("S2", 1.4), ("S3", 1.4), ("S4", 1.2), ("S5", 1.0), ("S7", 1.7))
+    ),
     _layer("S9", 0.70, "ratio_to_packed", "packed", "cuda"),
 )
 ALL = (*ON_CPU, *ON_CUDA)
@@ -112,15 +110,9 @@ def verdicts(targets: Iterable[Target], measured: Sequence[Row]) -> list[Verdict
 def rows(reached: Iterable[Verdict]) -> list[Row]:
     """Rows of a table of verdicts."""
     return [
-        {
-            "what": verdict.target.what,
-            "verdict": verdict.text,
-            "limit": f"{'≥' if verdict.target.is_lower else '≤'} {verdict.target.limit:.2f}",
-            "measured": verdict.measured,
-            "at_peak": verdict.at_peak,
-            "encoding": verdict.encoding,
-            "machine": verdict.machine,
-        }
+        verdict._asdict()
+        | {"what": verdict.target.what, "verdict": verdict.text}
+        | {"limit": f"{'≥' if verdict.target.is_lower else '≤'} {verdict.target.limit:.2f}"}
         for verdict in reached
     ]
 

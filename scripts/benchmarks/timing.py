@@ -31,6 +31,24 @@ class Spread(NamedTuple):
     highest: float
     repeats: int
 
+    def in_ms(self) -> dict[str, float]:
+        """Columns of a row of steps and layers."""
+        return {
+            "total_ms": self.median,
+            "total_lowest_ms": self.lowest,
+            "total_highest_ms": self.highest,
+            "repeats": self.repeats,
+        }
+
+    def in_seconds(self) -> dict[str, float]:
+        """Columns of a row of passes over a corpus."""
+        return {
+            "seconds": self.median / 1e3,
+            "lowest_s": self.lowest / 1e3,
+            "highest_s": self.highest / 1e3,
+            "repeats": self.repeats,
+        }
+
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:
     """The duration of one run in milliseconds, until the device has finished."""

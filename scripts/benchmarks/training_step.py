@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from benchmarks import inputs as benchmark_inputs
 from benchmarks import peak, timing
-from benchmarks.candidates import refusal
 from benchmarks.inputs import BenchmarkModel
-from benchmarks.records import Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.data.loader import Batch
 from las.nn.kernels import choice
@@ -25,7 +24,7 @@ COLUMNS = (
     TableColumn("listener's cell", text("cell")),
     *(TableColumn(f"{part.replace('_', ' ')} ms", number(f"{part}_ms", 1)) for part in PARTS),
     TableColumn("total ms", number("total_ms", 1)),
-    TableColumn("lowest - highest", lambda row: f"{row['total_lowest_ms']:,.1f} - {row['total_highest_ms']:,.1f}"),
+    SPREAD_MS,
     TableColumn("plain / it", number("times_faster_than_plain")),
     TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("listener, % of peak", number("listener_peak_share", 0, 100.0)),
@@ -40,7 +39,6 @@ def title(shape: str) -> str:
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure a training step with each kernel, in one group."""
-    torch.set_num_threads(settings.threads)
     subject = benchmark_inputs.subject(settings.config)
     size, seconds = settings.config["trainer"]["batch_size"], settings.config["seconds"]
     batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
@@ -50,7 +48,9 @@ def measure(settings: Settings) -> Iterator[Group]:
     cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
     steps, table = {}, []
     for kernel in settings.kernels:
-        reason = next(filter(None, (refusal(kernel, cell, batch.waveforms) for cell in cells)), "")
+        reason = next(
+            filter(None, (choice.refusal(choice.KERNELS[kernel], cell, batch.waveforms) for cell in cells)), ""
+        )
         if reason:
             empty = {"total_ms": None, "refused": reason}
             table.append(settings.row(kernel, card, shape) | empty)
@@ -76,14 +76,7 @@ def compared(table: list[Row]) -> list[Row]:
 
 def _total(times: list[float], audio_s: float) -> Row:
     total = timing.spread(times)
-    return {
-        "total_ms": total.median,
-        "total_lowest_ms": total.lowest,
-        "total_highest_ms": total.highest,
-        "repeats": total.repeats,
-        "audio_s": audio_s,
-        "audio_s_per_s": 1e3 * audio_s / total.median,
-    }
+    return total.in_ms() | {"audio_s": audio_s, "audio_s_per_s": 1e3 * audio_s / total.median}
 
 
 class StepTimer:

@@ -38,7 +38,7 @@ KEYS = {
 
 def use_small(patch: pytest.MonkeyPatch) -> None:
     """Shapes that take no time, in place of the others."""
-    for module in (shapes, lstm):
+    for module in (shapes, lstm, settings):
         patch.setattr(module, "SHAPES", {"WHOLE": WHOLE, "RAGGED": RAGGED, "STACKED": STACKED, "ONE_WAY": ONE_WAY})
 
 
@@ -134,7 +134,7 @@ def copied(bidirectional: nn.LSTM, directions: baselines.Directions) -> None:
 
 def test_baselines_compute_what_they_are_called() -> None:
     frames, whole, ragged = torch.randn(3, 6, 5), torch.tensor([6, 6, 6]), torch.tensor([6, 4, 2])
-    padded, packed, best = (make(5, 4, 2) for make in (baselines.Padded, baselines.Packed, baselines.best))
+    padded, packed, best = (baselines.BASELINES[name].layer(5, 4, 2) for name in ("lstm", "lstm_packed", "lstm_best"))
     packed.load_state_dict(padded.state_dict())
     copied(padded.lstm, best)
     torch.testing.assert_close(packed(frames, whole), padded(frames, whole))
@@ -211,8 +211,8 @@ def test_other_projects_are_called_as_they_document(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "haste_pytorch", types.SimpleNamespace(LayerNormLSTM=nn.LSTM))
     monkeypatch.setitem(sys.modules, "flashrnn", types.SimpleNamespace(flashrnn=recur))
     frames, num_frames = torch.randn(3, 6, 5), torch.tensor([6, 6, 6])
-    assert baselines.haste(5, 4, 2)(frames, num_frames).shape == (3, 6, 8)
-    assert baselines.flashrnn(5, 4, 2)(frames, num_frames).shape == (3, 6, 8)
+    for name in ("haste", "flashrnn"):
+        assert baselines.BASELINES[name].layer(5, 4, 2)(frames, num_frames).shape == (3, 6, 8)
     sizes = {"gates": (3, 6, 4, 1, 4), "weight": (4, 1, 4, 4), "bias": (4, 1, 4)}
     assert asked == {"function": "lstm", "backend": "cuda_fused", **sizes}
 
