@@ -28,7 +28,7 @@ from torch.export import Dim, ExportedProgram
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice
-from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, one_by_one
+from las.nn.kernels.base import Gates, InputGates, Kernel, Lengths, States, Unrolled, one_by_one
 from las.nn.model import ListenAttendSpell
 from las.nn.nested import filled, tensors
 from las.nn.normalisation import mask_of
@@ -145,10 +145,7 @@ def _quiet() -> Iterator[None]:
 
 
 def unroll(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Lengths,
-    state: LSTMState | None = None,
+    cell: LSTMCell, input_gates: Gates, num_frames: Lengths, state: LSTMState | None = None
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
     """One cell over padded frames by `scan`, see `las.nn.kernels.base.unroll`."""
     batch, frames, _ = input_gates.shape

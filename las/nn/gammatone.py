@@ -13,14 +13,14 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Complex, Float, Float64, Int
+from jaxtyping import Complex, Float, Float64
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.features import Features
+from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Doubles, Structure, call, dense
-from las.nn.normalisation import mask_of
+from las.nn.normalisation import Lengths, mask_of
 from las.runtime import devices
 from las.runtime.errors import ArgumentError
 
@@ -94,32 +94,30 @@ class Gammatone(Features):
     def size(self) -> int:
         return self.num_filters
 
-    def raw(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch frames size"], Int[Tensor, "batch"]]:
+    def raw(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Rows, Lengths]:
         """Features before normalisation; padding is silenced, since a Fourier transform would spread what is in it."""
         inside = mask_of(num_samples, waveforms.shape[1], waveforms.device)
         return super().raw(waveforms.masked_fill(~inside, 0.0), num_samples)
 
-    def rows(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames size"]:
+    def rows(self, waveforms: Waveforms) -> Rows:
         """Features of whole frames."""
         # In bfloat16 the first coefficient would drown the others: roots differ by little from each other.
         with torch.autocast(waveforms.device.type, enabled=False):
             roots = (SCALE * FULL_SCALE * self.integrals(waveforms) + self.floor) ** ROOT
             return roots @ self.get_buffer("dct")
 
-    def integrals(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames filters"]:
+    def integrals(self, waveforms: Waveforms) -> Float[Tensor, "batch frames filters"]:
         """Windowed sums of the rectified outputs of the filters, by the compiled recursion where it is available."""
         if waveforms.requires_grad or torch.compiler.is_exporting() or FILTERS.refusal(waveforms):
             return self.transformed(waveforms)
         return integrals(waveforms, self.bank, self.get_buffer("window"), self.frame_shift)
 
-    def transformed(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames filters"]:
+    def transformed(self, waveforms: Waveforms) -> Float[Tensor, "batch frames filters"]:
         """`integrals` by Fourier transforms."""
         frames = self.filtered(waveforms).abs().unfold(2, self.frame_length, self.frame_shift)
         return (frames @ self.get_buffer("window")).transpose(1, 2)
 
-    def filtered(self, waveforms: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch filters samples"]:
+    def filtered(self, waveforms: Waveforms) -> Float[Tensor, "batch filters samples"]:
         """Outputs of the filters, by blocks with what preceded them (overlap-save).
 
         Blocks begin at the same samples whatever follows, so that an output depends on its own past alone.
@@ -172,7 +170,7 @@ class GammatoneStructure(Structure):
 
 
 def integrals(
-    waveforms: Float[Tensor, "batch samples"], bank: FilterBank, window: Float[Tensor, "length"], shift: int
+    waveforms: Waveforms, bank: FilterBank, window: Float[Tensor, "length"], shift: int
 ) -> Float[Tensor, "batch frames filters"]:
     """Windowed sums of rectified outputs in C++ (`gammatone.h`), for whole frames of at least one."""
     waveforms, window = dense(waveforms), dense(window.double())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
-from las.nn.features import Features, Waveforms
+from las.nn.features import Features, Rows, Waveforms
 from las.nn.listener import Listener
 from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
@@ -24,13 +24,13 @@ class TrainingBatch(Protocol):
     """A batch of utterances with targets, as `las.data.loader.Batch` is one."""
 
     @property
-    def waveforms(self) -> Float[Tensor, "batch samples"]: ...
+    def waveforms(self) -> Waveforms: ...
     @property
-    def num_samples(self) -> Int[Tensor, "batch"]: ...
+    def num_samples(self) -> Lengths: ...
     @property
     def targets(self) -> Int[Tensor, "batch tokens"]: ...
     @property
-    def num_tokens(self) -> Int[Tensor, "batch"]: ...
+    def num_tokens(self) -> Lengths: ...
     @property
     def keys(self) -> tuple[int, ...]: ...
 
@@ -42,13 +42,7 @@ class FeatureAugmentation(Protocol):
     `keys` are the seeds of the utterances' draws, `orders` is the number of blocks of equal size in a row (`Features`).
     """
 
-    def __call__(
-        self,
-        features: Float[Tensor, "batch frames size"],
-        num_frames: Int[Tensor, "batch"],
-        keys: tuple[int, ...],
-        orders: int,
-    ) -> Float[Tensor, "batch frames size"]: ...
+    def __call__(self, features: Rows, num_frames: Lengths, keys: tuple[int, ...], orders: int) -> Rows: ...
 
 
 class Trainable(nn.Module, ABC):
@@ -102,7 +96,7 @@ class SpeechModel(Trainable):
     operands: torch.dtype = torch.float32
     """Type of the operands of the listener's products in `search_inputs`; features and searches compute in fp32."""
 
-    def num_states(self, num_samples: Int[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+    def num_states(self, num_samples: Lengths) -> Lengths:
         """Encoded states of utterances of `num_samples`, without computing them."""
         return self.listener.num_states(self.features.num_frames(num_samples))
 
@@ -114,9 +108,7 @@ class SpeechModel(Trainable):
             shift *= factor
         return shift
 
-    def encode(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Float[Tensor, "batch states size"], Int[Tensor, "batch"]]:
+    def encode(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch states size"], Lengths]:
         """Encoded states for a search, with products of `operands`, and the number of states of each utterance."""
         features, num_frames = self.features(waveforms, num_samples)
         with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
@@ -124,9 +116,7 @@ class SpeechModel(Trainable):
         return encoded.to(features.dtype), num_states
 
     @abstractmethod
-    def search_inputs(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[Any, Int[Tensor, "batch"]]:
+    def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Any, Lengths]:
         """Return the inputs of this model's search and the number of encoded states per utterance."""
 
     def spell(self, inputs: Any, targets: Int[Tensor, "batch tokens"], num_tokens: list[int]) -> Spelling:
@@ -149,7 +139,7 @@ class SpeechModel(Trainable):
         if "decoder" in vars(cls) and "search_inputs" not in vars(cls):
             raise TypeError(f"{cls.__name__}.decoder is now called search_inputs: rename it")
 
-    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[Any, Any, Int[Tensor, "batch"]]:
+    def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[Any, Any, Lengths]:
         """Return the results of `forward_batch`, without augmentation, and of `search_inputs`: validation needs both.
 
         A subclass may compute the encoded states once for both.

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice, operator
-from las.nn.kernels.base import PLAIN, States, Unrolled, twice_differentiable, values_are_unknown
+from las.nn.kernels.base import PLAIN, Frames, Lengths, States, Unrolled, twice_differentiable, values_are_unknown
 from las.nn.normalisation import reverse
+
+Outputs = Float[Tensor, "batch frames output"]
 
 CellFactory = Callable[[int, int], LSTMCell]
 """Makes a cell from (input_size, hidden_size): a `functools.partial` that the config built."""
@@ -32,12 +34,7 @@ class RecurrentLayer(nn.Module):
         self.cell = cell(input_size, hidden_size)
         self.output_size = hidden_size
 
-    def forward(
-        self,
-        frames: Float[Tensor, "batch frames input"],
-        num_frames: Int[Tensor, "batch"],
-        state: LSTMState | None = None,
-    ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    def forward(self, frames: Frames, num_frames: Lengths, state: LSTMState | None = None) -> tuple[Outputs, LSTMState]:
         """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
         outputs, (last,) = _run([self], frames, num_frames, [state])
         return outputs, last
@@ -48,8 +45,8 @@ class Direction(NamedTuple):
 
     name: str
     cell: LSTMCell
-    inputs: Float[Tensor, "batch frames input"]
-    outputs: Float[Tensor, "batch frames hidden"]
+    inputs: Frames
+    outputs: Outputs
 
 
 class ListenerLayer(nn.Module):
@@ -61,18 +58,11 @@ class ListenerLayer(nn.Module):
 
     output_size: int
 
-    def forward(
-        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames output"]:
+    def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         """[batch, frames, input_size] to [batch, frames, output_size], zero in padding."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
-    def directions(
-        self,
-        inputs: Float[Tensor, "batch frames input"],
-        outputs: Float[Tensor, "batch frames output"],
-        num_frames: Int[Tensor, "batch"],
-    ) -> list[Direction]:
+    def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
         """List the cells, with what they read and wrote when the layer mapped `inputs` to `outputs`."""
         return []
 
@@ -91,17 +81,10 @@ class UnidirectionalLayer(ListenerLayer):
         self.forwards = RecurrentLayer(cell, input_size, hidden_size)
         self.output_size = hidden_size
 
-    def forward(
-        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames output"]:
+    def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         return self.forwards(frames, num_frames)[0]
 
-    def directions(
-        self,
-        inputs: Float[Tensor, "batch frames input"],
-        outputs: Float[Tensor, "batch frames output"],
-        num_frames: Int[Tensor, "batch"],
-    ) -> list[Direction]:
+    def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
         return [Direction("forwards", self.forwards.cell, inputs, outputs)]
 
 
@@ -120,18 +103,11 @@ class BidirectionalLayer(ListenerLayer):
         self.backwards = RecurrentLayer(cell, input_size, hidden_size)
         self.output_size = 2 * hidden_size
 
-    def forward(
-        self, frames: Float[Tensor, "batch frames input"], num_frames: Int[Tensor, "batch"]
-    ) -> Float[Tensor, "batch frames output"]:
+    def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
         return self.with_states(frames, num_frames)[0]
 
-    def directions(
-        self,
-        inputs: Float[Tensor, "batch frames input"],
-        outputs: Float[Tensor, "batch frames output"],
-        num_frames: Int[Tensor, "batch"],
-    ) -> list[Direction]:
+    def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
         ahead, back = outputs.chunk(2, dim=-1)
         return [
             Direction("forwards", self.forwards.cell, inputs, ahead),
@@ -139,11 +115,8 @@ class BidirectionalLayer(ListenerLayer):
         ]
 
     def with_states(
-        self,
-        frames: Float[Tensor, "batch frames input"],
-        num_frames: Int[Tensor, "batch"],
-        states: Sequence[LSTMState | None] = (None, None),
-    ) -> tuple[Float[Tensor, "batch frames output"], tuple[LSTMState, LSTMState]]:
+        self, frames: Frames, num_frames: Lengths, states: States = (None, None)
+    ) -> tuple[Outputs, tuple[LSTMState, LSTMState]]:
         """Outputs as `forward` gives them and the last state of each direction, from initial states of each.
 
         The last state backwards is that after a row's first frame.

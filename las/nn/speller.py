@@ -168,11 +168,7 @@ class Speller(ScheduledModule):
         return embedded
 
     def decode_step(
-        self,
-        tokens: Int[Tensor, "batch beam"],
-        memory: AttentionMemory,
-        state: SpellerState,
-        masks: Masks = (),
+        self, tokens: Int[Tensor, "batch beam"], memory: AttentionMemory, state: SpellerState, masks: Masks = ()
     ) -> tuple[Float[Tensor, "batch beam readout"], SpellerState]:
         """One step from the previous tokens: the input of the readout, and the new state.
 

@@ -25,8 +25,11 @@ from las.nn.normalisation import mask_of, reverse
 Frames = Float[Tensor, "batch frames input"]
 """Padded frames of a layer."""
 
-InputGates = Sequence[Float[Tensor, "batch frames gates"]]
-"""`input_gates` of all frames, [batch, frames, 4H], for each direction and in the order of the frames."""
+Gates = Float[Tensor, "batch frames gates"]
+"""`input_gates` of all frames, [batch, frames, 4H]."""
+
+InputGates = Sequence[Gates]
+"""`input_gates` of each direction, in the order of the frames."""
 
 Lengths = Int[Tensor, "batch"]
 """True lengths, [batch]; frames from there on are padding."""
@@ -72,7 +75,7 @@ def values_are_unknown() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
-def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Float[Tensor, "batch frames gates"]:
+def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Gates:
     """The contribution of the frames to the gates of a cell, [batch, frames, 4H], whatever padding holds."""
     # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
     mask = mask_of(num_frames, frames.shape[1], frames.device)
@@ -95,10 +98,7 @@ def one_by_one(
 
 
 def unroll(
-    cell: LSTMCell,
-    input_gates: Float[Tensor, "batch frames gates"],
-    num_frames: Int[Tensor, "batch"],
-    state: LSTMState | None = None,
+    cell: LSTMCell, input_gates: Gates, num_frames: Lengths, state: LSTMState | None = None
 ) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
     """One cell over padded frames.
 
@@ -150,9 +150,15 @@ class PlainKernel(Kernel):
 PLAIN = PlainKernel()
 
 
-class CellForm(NamedTuple):
-    """Names of the parameters of a class of cells: those of the norm of the gates, and of W x."""
+GATE_NORMS = ("none", "apart", "joined", "per_gate")
+"""What a norm of the gates sees: W x and U h each for itself, their sum, each gate of it. In the order of
+`recurrence.h`; the equations are in `triton/steps.py`."""
 
+
+class CellForm(NamedTuple):
+    """A class of cells: one of `GATE_NORMS`, and names of the parameters of that norm and of W x."""
+
+    gate_norm: str
     gain: str = ""
     bias: str = ""
     input_gain: str = ""
@@ -160,10 +166,10 @@ class CellForm(NamedTuple):
 
 
 FORMS: dict[type[LSTMCell], CellForm] = {
-    PlainLSTMCell: CellForm(input_biases=("bias",)),
-    LNGlobalLSTMCell: CellForm("recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")),
-    LNJoinedLSTMCell: CellForm("gain", "bias"),
-    LNPerGateLSTMCell: CellForm("gain", "bias"),
+    PlainLSTMCell: CellForm("none", input_biases=("bias",)),
+    LNGlobalLSTMCell: CellForm("apart", "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")),
+    LNJoinedLSTMCell: CellForm("joined", "gain", "bias"),
+    LNPerGateLSTMCell: CellForm("per_gate", "gain", "bias"),
 }
 """The cells whose equations are written in C++ and Triton. A subclass may change them, so only these classes count."""
 

@@ -80,14 +80,8 @@ def define(compute: Compute) -> None:
         with torch.no_grad():
             return run(*given)
 
-    def backward(
-        grads: Sequence[Tensor],
-        frames: Tensor,
-        num_frames: Tensor,
-        states: Sequence[Tensor],
-        parameters: Sequence[Tensor],
-        cells: str,
-    ) -> list[Tensor]:
+    def backward(grads: Sequence[Tensor], *given: Any) -> list[Tensor]:
+        frames, num_frames, states, parameters, cells = given
         with torch.enable_grad():
             inputs = [part.detach().requires_grad_() for part in (frames, *states, *parameters)]
             of_frames, *rest = inputs
@@ -116,14 +110,8 @@ def _shapes(
     return outputs, *(frames.new_empty(count, batch, hidden, dtype=dtype) for _ in range(2))
 
 
-def _shapes_of_gradients(
-    grads: Sequence[Tensor],
-    frames: Tensor,
-    num_frames: Tensor,
-    states: Sequence[Tensor],
-    parameters: Sequence[Tensor],
-    cells: str,
-) -> list[Tensor]:
+def _shapes_of_gradients(grads: Sequence[Tensor], *given: Any) -> list[Tensor]:
+    frames, _, states, parameters, _ = given
     return [part.new_empty(part.shape) for part in (frames, *states, *parameters)]
 
 

@@ -18,11 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
-from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
-from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels.base import (
+    FORMS,
+    GATE_NORMS,
     Frames,
     InputGates,
     Kernel,
@@ -37,8 +35,7 @@ from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.tensors import CppLibrary, Int64s, Structure, allocator, dense
 from las.nn.normalisation import bounded_eps, mask_of
 
-APART = 1
-"""Number of the gate norm that normalises W x and U h separately."""
+APART = GATE_NORMS.index("apart")
 
 PART = 16
 """Rows of the batch that `recurrence.h` computes together, with one sum of parameter gradients for them."""
@@ -263,13 +260,9 @@ def _backward(
     return gradients
 
 
-GATE_NORMS: dict[type[LSTMCell], int] = {
-    PlainLSTMCell: 0,
-    LNGlobalLSTMCell: APART,
-    LNJoinedLSTMCell: 2,
-    LNPerGateLSTMCell: 3,
-}
-"""The number of each class's gate norm in `recurrence.h`."""
+def norms_of(cell: LSTMCell) -> tuple[int, int]:
+    """The numbers of a cell's norms in `recurrence.h`: of the gates and of the memory."""
+    return GATE_NORMS.index(FORMS[type(cell)].gate_norm), CELL_NORMS.index(cell.cell_norm)
 
 
 class CppKernel(Kernel):
@@ -344,8 +337,7 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
     fields = [field if field is None else field.to(wide) for field in fields]
     fields[1:] = [field if field is None else dense(field) for field in fields[1:]]
     size = (parts[0].source if frames is None else frames).shape[1]
-    norms = GATE_NORMS[type(cell)], CELL_NORMS.index(cell.cell_norm)
-    plan = CppPlan(library_for(*fields), rows_of(num_frames, size), *norms, bounded_eps(cell.eps, own))
+    plan = CppPlan(library_for(*fields), rows_of(num_frames, size), *norms_of(cell), bounded_eps(cell.eps, own))
     needs_gradient = any(field is not None and field.requires_grad for field in fields)
     function = CppRecurrence.apply if needs_gradient and torch.is_grad_enabled() else infer
     with torch.autocast("cpu", enabled=False):

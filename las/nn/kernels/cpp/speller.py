@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.attention.base import Attention, AttentionMemory
+from las.nn.attention.base import Attention, AttentionMemory, Context, Weights
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels.base import PassFunction
 from las.nn.kernels.cpp import build
@@ -202,19 +202,8 @@ def forward(
 
 
 StepFn = Callable[
-    [
-        Int[Tensor, "batch beam"],
-        Sequence[LSTMState],
-        Float[Tensor, "batch beam value"],
-        Float[Tensor, "batch beam states"],
-    ],
-    tuple[
-        Float[Tensor, "batch beam vocab"],
-        tuple[LSTMState, ...],
-        Float[Tensor, "batch beam value"],
-        Float[Tensor, "batch beam states"],
-        Float[Tensor, "batch beam states"],
-    ],
+    [Int[Tensor, "batch beam"], Sequence[LSTMState], Context, Weights],
+    tuple[Float[Tensor, "batch beam vocab"], tuple[LSTMState, ...], Context, Weights, Weights],
 ]
 """A step: the tokens, states, contexts and states of attention before it to the log-probabilities of the next token,
 and the new states, contexts, weights and states of attention."""

@@ -14,9 +14,9 @@ from las.nn.attention.base import Attention, AttentionMemory
 from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
-from las.nn.cells.base import CELL_NORMS, LSTMCell
+from las.nn.cells.base import LSTMCell
 from las.nn.kernels.base import Parameters, forget_bias, parameters_of, side_of
-from las.nn.kernels.cpp.layer import APART, GATE_NORMS, POINTERS, Direction
+from las.nn.kernels.cpp.layer import APART, POINTERS, Direction, norms_of
 from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
 from las.nn.normalisation import bounded_eps
 
@@ -182,9 +182,9 @@ class CellTensors:
         parameters = Parameters(dense(weight), *(None if part is None else dense(part) for part in others))
         self.side, self.parameters = side, parameters
         batch, steps, width = side.known.shape
-        gate_norm, size, new = GATE_NORMS[type(cell)], cell.hidden_size, side.known.new_empty
-        self.apart = gate_norm == APART
-        self.numbers = batch, steps, size, size, 0, gate_norm, CELL_NORMS.index(cell.cell_norm)
+        norms, size, new = norms_of(cell), cell.hidden_size, side.known.new_empty
+        self.apart = norms[0] == APART
+        self.numbers = batch, steps, size, size, 0, *norms
         self.eps = bounded_eps(cell.eps, next(cell.parameters()).dtype)
         self.projected = side.known.clone(memory_format=torch.contiguous_format)
         self.input_weight, self.weight = side.weight, parameters.weight

@@ -5,7 +5,6 @@ addresses, and calls.
 import ctypes
 import threading
 import weakref
-from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -49,11 +48,6 @@ class CachingAllocator:
     def empty_like(self, tensor: Tensor) -> Tensor:
         """An uninitialised contiguous tensor like `torch.empty_like(tensor)`."""
         return self.empty(tensor, *tensor.shape)
-
-    def cat(self, parts: Sequence[Tensor]) -> Tensor:
-        """The result of `torch.cat(parts, 1)` for tensors with three axes."""
-        first, _, size = parts[0].shape
-        return torch.cat([*parts], 1, out=self.empty(parts[0], first, sum(part.shape[1] for part in parts), size))
 
     def release(self) -> None:
         """Return idle memory to the operating system."""

@@ -23,22 +23,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
-from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
-from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled, forget_bias, parameters_of
+from las.nn.kernels.base import FORMS, InputGates, Kernel, Lengths, States, Unrolled, forget_bias, parameters_of
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.normalisation import bounded_eps, mask_of
-
-NORMS: dict[type[LSTMCell], str] = {
-    PlainLSTMCell: "none",
-    LNGlobalLSTMCell: "apart",
-    LNJoinedLSTMCell: "joined",
-    LNPerGateLSTMCell: "per_gate",
-}
-"""Names of the gate norms in `triton_steps.pre_activations`."""
 
 OLDEST = (8, 0)
 """The lowest compute capability with bf16 and TF32 products."""
@@ -76,9 +64,8 @@ class TritonKernel(Kernel):
         outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
         operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        plan = TritonPlan(
-            NORMS[type(cell)], cell.cell_norm, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep
-        )
+        norms = FORMS[type(cell)].gate_norm, cell.cell_norm
+        plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
         with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
             first = torch.stack([part.float() for part in state])
             weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])

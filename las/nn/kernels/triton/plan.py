@@ -14,7 +14,7 @@ NUM_STATISTICS = 10
 class TritonPlan(NamedTuple):
     """Settings of one call."""
 
-    norm: str  # of the gates: none, apart, joined or per_gate (`triton_steps.pre_activations`)
+    norm: str  # one of `GATE_NORMS`
     cell_norm: str
     eps: float
     operand: torch.dtype  # type of operands and of tensors for the backward pass
