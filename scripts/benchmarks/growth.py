@@ -1,7 +1,6 @@
 """suite=growth: the time of a training step against batch, length, width and depth, one of them at a time."""
 
 import copy
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,23 +39,14 @@ class Axis(NamedTuple):
     seconds: Callable[[int], float] = lambda value: LENGTH_S
 
 
-def wider(config: Config, size: int) -> Config:
-    """A config with another width of the listener's layers."""
-    return _with_listener(config, {"hidden_size": size})
-
-
 def deeper(config: Config, count: int) -> Config:
     """A config with another number of listener's layers; time is reduced in the first ones as before."""
-    reductions = list(itertools.islice(itertools.chain(_reductions(config), itertools.repeat(1)), count))
-    return _with_listener(config, {"num_layers": count, "time_reduction": reductions})
+    reductions = [*config["model"]["listener"]["time_reduction"], *[1] * count][:count]
+    return with_listener(config, num_layers=count, time_reduction=reductions)
 
 
-def _reductions(config: Config) -> list[int]:
-    given = config["model"]["listener"]["time_reduction"]
-    return list(given) if isinstance(given, list) else [given] * config["model"]["listener"]["num_layers"]
-
-
-def _with_listener(config: Config, changes: dict[str, Any]) -> Config:
+def with_listener(config: Config, **changes: Any) -> Config:
+    """A config with other values of the listener's keys."""
     changed = copy.deepcopy(config)
     changed["model"]["listener"] |= changes
     return changed
@@ -65,7 +55,11 @@ def _with_listener(config: Config, changes: dict[str, Any]) -> Config:
 AXES = (
     Axis("utterances of a batch", (4, 8, 16, 32, 64), batch=lambda value: value),
     Axis("seconds of an utterance", (1, 2, 4, 8, 16), seconds=float),
-    Axis("width of the listener", (64, 128, 256, 512), config=wider),
+    Axis(
+        "width of the listener",
+        (64, 128, 256, 512),
+        config=lambda config, size: with_listener(config, hidden_size=size),
+    ),
     Axis("layers of the listener", (2, 3, 4, 6), config=deeper),
 )
 

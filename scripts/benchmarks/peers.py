@@ -9,8 +9,9 @@ measured alone.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,22 +59,6 @@ COLUMNS = (
 )
 
 
-@runtime_checkable
-class Toolkit(Protocol):
-    """A Listen-Attend-Spell with CTC that is trained and searched."""
-
-    num_parameters: int
-
-    def update(self, batch: Batch) -> object:
-        """Change all parameters once."""
-
-    def encoder(self, batch: Batch) -> Callable[[], object]:
-        """The part of every search of a batch that goes from waveforms to encoded states."""
-
-    def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
-        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens; it forbids to end them before."""
-
-
 class Las:
     """The model of an experiment, trained and decoded in a precision."""
 
@@ -98,7 +83,10 @@ class Las:
         return run
 
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
-        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it."""
+        """A search of a batch, from waveforms to hypotheses of `num_tokens` tokens, as `las decode` makes it.
+
+        It forbids to end them before.
+        """
         name = "greedy" if size == 1 else "beam_ctc" if ctc_weight else "beam"
         config: dict[str, Any] = option("search", name) | {"max_length": num_tokens, "max_length_ratio": ANY_LENGTH}
         if size > 1:
@@ -118,6 +106,13 @@ class Las:
         return run
 
 
+Toolkit = Las | SpeechBrainPeer
+"""A Listen-Attend-Spell with CTC that is trained and searched."""
+
+Works = Callable[[Toolkit], list[Callable[[], object]]]
+"""Makes the pieces of a toolkit's work, one for each batch."""
+
+
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure training and search in batches, in one group, and search one utterance at a time, in another."""
     subject = inputs.subject(settings.config)
@@ -127,12 +122,14 @@ def measure(settings: Settings) -> Iterator[Group]:
     if not speechbrain_las.unavailable():
         toolkits[PEER] = SpeechBrainPeer(sizes, CTC_WEIGHT, rate, settings.device)
     batches = real_batches(settings, subject)
+    compare = Comparison(settings, subject, toolkits)
     size = len(batches[0].ids)
-    rows = _measured(settings, subject, toolkits, f"update of {size}", batches, _updates)
-    rows += _searched(settings, subject, toolkits, f"batches of {size}", batches)
-    yield Group(rows[0]["shape"], rows)
-    rows = _searched(settings, subject, toolkits, "one at a time", batches[len(batches) // 2].split(1))
-    yield Group(rows[0]["shape"], rows)
+    updates = compare.measured(
+        f"update of {size}", batches, lambda toolkit: [partial(toolkit.update, batch) for batch in batches], True
+    )
+    yield Group(updates[0]["shape"], updates + compare.searched(f"batches of {size}", batches))
+    searches = compare.searched("one at a time", batches[len(batches) // 2].split(1))
+    yield Group(searches[0]["shape"], searches)
 
 
 def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
@@ -149,81 +146,67 @@ def real_batches(settings: Settings, subject: BenchmarkModel) -> list[Batch]:
     ]
 
 
-Work = Callable[[Toolkit, list[Batch]], Callable[[], object]]
-"""Makes what is measured of a toolkit."""
+class Comparison(NamedTuple):
+    """Toolkits by name on the utterances of a corpus."""
+
+    settings: Settings
+    subject: BenchmarkModel
+    toolkits: Mapping[str, Toolkit]
+
+    def searched(self, how: str, batches: list[Batch]) -> list[Row]:
+        """Rows of the encoding and of all searches; of this package's searches, the encoding also as a share of the
+        peer's search: what their share would be if all else took no time."""
+        rows = self.measured(
+            f"{ENCODING}, {how}", batches, lambda toolkit: [toolkit.encoder(batch) for batch in batches]
+        )
+        encoding_s = {row["implementation"]: row["seconds"] for row in rows if "seconds" in row}
+        for name, search in SEARCHES.items():
+
+            def works(toolkit: Toolkit, search: tuple[int, float] = search) -> list[Callable[[], object]]:
+                return [toolkit.decoder(*search, batch, int(batch.num_tokens.max())) for batch in batches]
+
+            searched = self.measured(f"{name}, {how}", batches, works)
+            for row in searched:
+                if "peak_share" in row and "ratio_to_peer" in row:
+                    row["encoding_ratio"] = row["ratio_to_peer"] * encoding_s[row["implementation"]] / row["seconds"]
+            rows += searched
+        return rows
+
+    def measured(self, work: str, batches: list[Batch], make: Works, with_gradients: bool = False) -> list[Row]:
+        """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
+        settings, toolkits = self.settings, self.toolkits
+        works = {name: timing.Work(partial(_run_all, make(toolkit))) for name, toolkit in toolkits.items()}
+        times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
+        spreads = {name: timing.spread(each) for name, each in times.items()}
+        utterances = sum(len(batch.ids) for batch in batches)
+        audio_s = sum(inputs.duration_s(batch, self.subject.corpus) for batch in batches)
+        shape = f"{utterances} utterances of {self.subject.corpus.name}, {audio_s:.0f} s of speech"
+        rows = []
+        for name, spread in spreads.items():
+            toolkit = toolkits[name]
+            row = settings.row(name, "", shape) | spread.in_seconds()
+            row |= {
+                "work": work,
+                "parameters": toolkit.num_parameters,
+                "utterances": utterances,
+                "audio_s": audio_s,
+                "audio_s_per_s": 1e3 * audio_s / spread.median,
+                "utterances_per_s": 1e3 * utterances / spread.median,
+                "resident_bytes": memory.resident(works[name].run, settings.device),
+            }
+            if isinstance(toolkit, Las):
+                per_batch = [peak.listener_operations(toolkit.model, batch) for batch in batches]
+                operations = sum(sum(each.values()) if with_gradients else each["listener"] for each in per_batch)
+                row["peak_share"] = operations / spread.median / peak.per_ms(settings.device, toolkit.operands)
+                row["fast_products"] = peak.is_fast(settings.device, toolkit.operands)
+            if PEER in spreads:
+                row["ratio_to_peer"] = spread.median / spreads[PEER].median
+            rows.append(row)
+        if PEER not in toolkits:
+            rows.append(settings.row(PEER, "", shape) | {"work": work, "refused": speechbrain_las.unavailable()})
+        return rows
 
 
-def _updates(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
-    return lambda: [toolkit.update(batch) for batch in batches]
-
-
-def _encodings(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
-    runs = [toolkit.encoder(batch) for batch in batches]
-    return lambda: [run() for run in runs]
-
-
-def _searches(name: str) -> Work:
-    size, ctc_weight = SEARCHES[name]
-
-    def searches(toolkit: Toolkit, batches: list[Batch]) -> Callable[[], object]:
-        runs = [toolkit.decoder(size, ctc_weight, batch, int(batch.num_tokens.max())) for batch in batches]
-        return lambda: [run() for run in runs]
-
-    return searches
-
-
-def _searched(
-    settings: Settings, subject: BenchmarkModel, toolkits: Mapping[str, Toolkit], how: str, batches: list[Batch]
-) -> list[Row]:
-    """Rows of the encoding and of all searches; of this package's searches, the encoding also as a share of the peer's
-    search: what their share would be if all else took no time."""
-    rows = _measured(settings, subject, toolkits, f"{ENCODING}, {how}", batches, _encodings)
-    encoding_s = {row["implementation"]: row["seconds"] for row in rows if "seconds" in row}
-    for name in SEARCHES:
-        searched = _measured(settings, subject, toolkits, f"{name}, {how}", batches, _searches(name))
-        for row in searched:
-            if "peak_share" in row and "ratio_to_peer" in row:
-                row["encoding_ratio"] = row["ratio_to_peer"] * encoding_s[row["implementation"]] / row["seconds"]
-        rows += searched
-    return rows
-
-
-def _measured(
-    settings: Settings,
-    subject: BenchmarkModel,
-    toolkits: Mapping[str, Toolkit],
-    work: str,
-    batches: list[Batch],
-    make: Work,
-) -> list[Row]:
-    """Rows of a piece of work by toolkit, their times also as shares of the peer's."""
-    works = {name: timing.Work(make(toolkit, batches)) for name, toolkit in toolkits.items()}
-    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, work)
-    spreads = {name: timing.spread(each) for name, each in times.items()}
-    utterances = sum(len(batch.ids) for batch in batches)
-    audio_s = sum(inputs.duration_s(batch, subject.corpus) for batch in batches)
-    shape = f"{utterances} utterances of {subject.corpus.name}, {audio_s:.0f} s of speech"
-    rows = []
-    for name, spread in spreads.items():
-        row = settings.row(name, "", shape) | spread.in_seconds()
-        row |= {
-            "work": work,
-            "parameters": toolkits[name].num_parameters,
-            "utterances": utterances,
-            "audio_s": audio_s,
-            "audio_s_per_s": 1e3 * audio_s / spread.median,
-            "utterances_per_s": 1e3 * utterances / spread.median,
-            "resident_bytes": memory.resident(works[name].run, settings.device),
-        }
-        toolkit = toolkits[name]
-        if isinstance(toolkit, Las):
-            per_batch = [peak.listener_operations(toolkit.model, batch) for batch in batches]
-            operations = sum(sum(each.values()) if make is _updates else each["listener"] for each in per_batch)
-            row["peak_share"] = operations / spread.median / peak.per_ms(settings.device, toolkit.operands)
-            row["fast_products"] = peak.is_fast(settings.device, toolkit.operands)
-        if PEER in spreads:
-            row["ratio_to_peer"] = spread.median / spreads[PEER].median
-        rows.append(row)
-    if PEER not in toolkits:
-        rows.append(settings.row(PEER, "", shape) | {"work": work, "refused": speechbrain_las.unavailable()})
-    return rows
+def _run_all(pieces: list[Callable[[], object]]) -> None:
+    for piece in pieces:
+        piece()

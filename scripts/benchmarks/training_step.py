@@ -65,13 +65,9 @@ def measure(settings: Settings) -> Iterator[Group]:
         parts = step.parts()
         shares = {f"{part}_peak_share": count / parts[f"{part}_ms"] / most for part, count in operations.items()}
         measured.append(settings.row(kernel, card, shape) | parts | _total(times[kernel], audio_s) | shares)
-    yield Group(title(shape), [*compared(measured), *table])
-
-
-def compared(table: list[Row]) -> list[Row]:
-    """Rows with their speed-up over the plain kernel, if that was measured."""
-    plain = {row["implementation"]: row["total_ms"] for row in table}.get("plain")
-    return [row | ({} if plain is None else {"times_faster_than_plain": plain / row["total_ms"]}) for row in table]
+        if "plain" in steps:
+            measured[-1]["times_faster_than_plain"] = timing.spread(times["plain"]).median / measured[-1]["total_ms"]
+    yield Group(title(shape), [*measured, *table])
 
 
 def _total(times: list[float], audio_s: float) -> Row:
