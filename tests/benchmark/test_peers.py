@@ -29,7 +29,7 @@ def given(corpus: Path) -> list[str]:
     return ["suite=peers", "+experiment=ln_encoder_only", *where, *few, *tiny.MODEL, *CTC_MODEL]
 
 
-class StandIn:
+class StandIn(speechbrain_las.SpeechBrainPeer):
     """A toolkit that records what it is asked for."""
 
     num_parameters = 7

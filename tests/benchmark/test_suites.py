@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import tiny
-import torch
-from benchmarks import compilation, decoding, growth, inputs, loading, main, peak, records, training_step
+from benchmarks import compilation, decoding, growth, inputs, loading, main, nn_lstm, peak, records, training_step
 from benchmarks.shapes import Shape
 
 from las.config.build import compose
 from las.nn.kernels import choice
-from las.nn.listener import reduced_length
 from las.runtime import devices
 
 
@@ -58,11 +56,7 @@ def test_operations_of_the_listeners_products() -> None:
 def test_operations_of_stacked_layers() -> None:
     shape = Shape("", 3, 5, 2, 7, lengths=(7, 4), reduction=(2, 1))
     # 11 frames, then 4 + 2 of the pairs, whose last ones may be half.
-    assert peak.layer_operations(shape) == 2 * 2 * 12 * (11 * (5 + 3) + (reduced(7) + reduced(4)) * (6 + 3))
-
-
-def reduced(frames: int) -> int:
-    return int(reduced_length(torch.tensor(frames), 2))
+    assert peak.layer_operations(shape) == 2 * 2 * 12 * (11 * (5 + 3) + (4 + 2) * (6 + 3))
 
 
 def check_searches(table: list[records.Row], batched: int, utterances: int) -> None:
@@ -146,3 +140,13 @@ def test_the_phases_of_the_triton_kernel_for_a_gpu_that_is_not_there(monkeypatch
     for row in table:
         assert len(row["registers"].split(", ")) == len(row["spilled"].split(", ")) == len(compilation.PHASES)
         assert all(0 < int(count) <= 255 for count in row["registers"].split(", ")) and 0 < row["shared_kib"] <= 227
+
+
+@pytest.mark.slow
+def test_every_stack_is_measured_in_place_of_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn_lstm, "PADDED", Shape("", 4, 3, 2, 5))
+    monkeypatch.setattr(nn_lstm, "PACKED", Shape("", 4, 3, 2, 5, shortest=0.5))
+    table = main.benchmark(["suite=nn_lstm", "repeats=1", "budget_s=0.01", "threads=1", "device=cpu"])
+    assert len(table) == 24 and len({row["shape"] for row in table}) == 8
+    assert all(row["total_ms"] > 0 and row["forward_ms"] > 0 for row in table)
+    assert {row["ratio_to_lstm"] for row in table if row["implementation"] == "nn.LSTM"} == {1.0}

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 import torch
 from console import Las
-from ports import free_port
+from demo_page import free_port
 from tiny import RATE, sound, wav
 
 from las.cli import transcription_page

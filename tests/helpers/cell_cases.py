@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from options import names, part
+from parameters import moved
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
@@ -25,10 +26,6 @@ LACKING = {
     "is an LSTM but for its norms": {
         "zoneout": "a part of the state always stays as it was",
         "ba2016_swapped": "reads the memory where an LSTM reads the hidden state",
-    },
-    "normalises its memory by layer norm": {
-        "bn_recurrent": "does so by batch norm",
-        "zoneout": "a part of the state stays unnormalised",
     },
 }
 """Property, option, reason. In evaluation all other properties hold for every option; `test_cells_compared.py` has what
@@ -57,11 +54,7 @@ def equations_of(cell: LSTMCell) -> LSTMCell:
 def make(name: str, input_size: int = INPUT, hidden_size: int = HIDDEN, **options: object) -> LSTMCell:
     """The cell of an option in float64 and in evaluation, every parameter moved away from where it starts."""
     torch.manual_seed(1)
-    cell: LSTMCell = factory_of(name)(input_size, hidden_size, **options).double().eval()
-    with torch.no_grad():
-        for parameter in cell.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
-    return cell
+    return moved(factory_of(name)(input_size, hidden_size, **options).double().eval(), 0.5)
 
 
 def material(

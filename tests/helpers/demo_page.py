@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from ports import free_port
 
 LIMIT_S = 240.0
 AUDITED = """
@@ -89,6 +88,13 @@ class Served(NamedTuple):
         if status != 200:
             return status, text
         return status, self.ask("GET", f"/gradio_api/queue/data?session_hash={session}")[1]
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 FORM = {"Content_Type": "multipart/form-data; boundary=x"}

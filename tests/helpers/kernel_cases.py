@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from parameters import moved
 from torch import Tensor
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
@@ -99,10 +100,8 @@ def make(
     """In float64, every parameter moved away from where it starts; `options` are the cells'."""
     torch.manual_seed(seed)
     cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
-    with torch.no_grad():
-        for cell in cells:
-            for parameter in cell.parameters():
-                parameter.add_(0.4 * torch.randn_like(parameter))
+    for cell in cells:
+        moved(cell, 0.4)
     gates = torch.randn(2, len(lengths), frames, 4 * hidden, dtype=torch.float64)
     state = torch.randn(2, len(lengths), hidden, dtype=torch.float64)
     case = Case(cells, [*gates], torch.tensor(lengths, dtype=torch.long), LSTMState(*state) if starts else None)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from options import attention as attention_of
 from options import part
+from parameters import moved
 from torch import Tensor
 
 from las.nn.kernels import choice
@@ -25,10 +26,7 @@ def make(attention: str = "location", cell: str = "lstm", **options: Any) -> Spe
     torch.manual_seed(1)
     sizes = {"num_layers": 2, "hidden_size": HIDDEN, "embedding_size": 3} | options
     speller = Speller(VOCAB, VALUE, cell=part("cell", cell), attention=attention_of(attention), **sizes)
-    with torch.no_grad():
-        for parameter in speller.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return speller.double().eval()
+    return moved(speller, 0.3).double().eval()
 
 
 def material() -> Tensor:

@@ -12,12 +12,8 @@ def table(rates: Rates, measure: str = "test", tier: str = "open", name: str = "
     lines = []
     for row, values in rates.items():
         outcomes = [
-            Outcome(seed, 1, 100, "abc", "" if value is not None else "NaN", _values(measure, value), None)
+            Outcome(seed, 1, 100, "abc", *(("", {measure: value}) if value is not None else ("NaN", {})), None)
             for seed, value in enumerate(values, start=1)
         ]
         lines.append(Line(row, row, tuple(outcomes)))
     return Table(name, tier, "synthetic", "wer", "las reproduce", tuple(lines))
-
-
-def _values(measure: str, value: float | None) -> dict[str, float]:
-    return {} if value is None else {measure: value}

@@ -27,22 +27,8 @@ OPTIONS = {
 KINDS = ("correct", "substitution", "deletion", "insertion")
 WORDS = ("a", "a", "b", "b", "c", "ab", "bc", "abc", "the", "A", "B", "The")
 RARE = (
-    "(%hesitation)",
-    "()",
-    "(",
-    ")",
-    "(-)",
-    "-",
-    "--",
-    "(@)",
-    "b*",
-    "*",
-    "b;tag;other",
-    "b\\;c",
-    "a/b",
-    "%",
-    "é",
-    "É",
+    *("(%hesitation)", "()", "(", ")", "(-)", "-", "--", "(@)"),
+    *("b*", "*", "b;tag;other", "b\\;c", "a/b", "%", "é", "É"),
 )
 Pair = tuple[str, str]
 

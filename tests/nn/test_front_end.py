@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from options import names, part
+from parameters import moved
 from torch import Tensor
 
 from las.nn.cells.lstm import PlainLSTMCell
@@ -23,11 +24,7 @@ every_front_end = pytest.mark.parametrize("name", names("front_end"))
 def make(name: str, **options: Any) -> ConvolutionFrontEnd:
     """The front end of an option with few channels, in float64, every parameter moved."""
     torch.manual_seed(1)
-    front_end: ConvolutionFrontEnd = part("front_end", name, channels=[2, 3], **options)(FEATURES).double()
-    with torch.no_grad():
-        for parameter in front_end.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return front_end
+    return moved(part("front_end", name, channels=[2, 3], **options)(FEATURES).double(), 0.2)
 
 
 def rows_of(batch: int = 5, rows: int = 9) -> Tensor:
@@ -105,22 +102,6 @@ def test_batch_norm_of_a_channel_is_over_the_true_rows() -> None:
     torch.testing.assert_close(norm.moments.variance[0], oracle.running_var)
     padded = torch.nn.functional.pad(planes, (0, 0, 0, 3), value=1e9)
     torch.testing.assert_close(norm(padded, torch.tensor([5, 5]))[:, :, :5], expected)
-
-
-@every_front_end
-def test_gradients_equal_finite_differences(name: str) -> None:
-    front_end = make(name).train()
-    rows = rows_of(2, 5).requires_grad_()
-    lengths = torch.tensor([5, 3])
-    assert torch.autograd.gradcheck(lambda rows: front_end(rows, lengths)[0], (rows,), fast_mode=True)
-    values = [parameter for parameter in front_end.parameters()]
-
-    def of_parameters(*parameters: Tensor) -> Tensor:
-        named = dict(zip(dict(front_end.named_parameters()), parameters, strict=True))
-        output: Tensor = torch.func.functional_call(front_end, named, (rows.detach(), lengths))[0]
-        return output
-
-    assert torch.autograd.gradcheck(of_parameters, [v.detach().requires_grad_() for v in values], fast_mode=True)
 
 
 @every_front_end

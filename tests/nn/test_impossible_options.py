@@ -13,6 +13,7 @@ from las.nn.cells.bn_recurrent import BNRecurrentLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.features import MFCC, LogMel
 from las.nn.front_end import ConvolutionFrontEnd
+from las.nn.gammatone import Gammatone
 from las.nn.initialisation import Initialisation, LSTMInitialisation
 from las.nn.listener import Listener
 from las.nn.losses import JointCTCLoss, LabelSmoothedCrossEntropy
@@ -22,7 +23,7 @@ from las.runtime.errors import ConfigError
 
 listener = partial(Listener, 3, cell=PlainLSTMCell, hidden_size=4)
 front_end = partial(ConvolutionFrontEnd, 12)
-log_mel, mfcc = partial(LogMel, 16000), partial(MFCC, 16000)
+log_mel, mfcc, gammatone = partial(LogMel, 16000), partial(MFCC, 16000), partial(Gammatone, 8000)
 acoustic = partial(AcousticModel, 16000, 4, features=partial(LogMel, num_mels=8))
 reducing = partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=4, time_reduction=(1, 2))
 glorot = dict.fromkeys(("embedding", "attention", "score", "output", "front_end"), "glorot")
@@ -55,6 +56,8 @@ def attended(name: str, **options: Any) -> None:
         (log_mel, {"normalisation": "globl"}, "normalisation='globl' .* global"),
         (log_mel, {"log_floor": 0.0}, "log_floor=0.0 .* 1.0e-10"),
         (log_mel, {"low_hz": 9000.0}, "high_hz=8000 .* low_hz=9000"),
+        (gammatone, {"high_hz": 4500.0}, "high_hz=4500 .*low_hz=100 .*4000"),
+        (gammatone, {"low_hz": 10.0}, "low_hz=10"),
         (mfcc, {"num_coefficients": 41}, "num_coefficients=41 .* num_mels=40"),
         (front_end, {"norm": "bach"}, "norm='bach' .* batch"),
         (front_end, {"activation": "rely"}, "activation='rely' .* relu"),

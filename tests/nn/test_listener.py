@@ -1,5 +1,5 @@
 import functools
-import math
+import itertools
 from typing import Any
 
 import numpy as np
@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parameters import moved
 
-from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.listener import REDUCTIONS, Listener, reduce_time
 from las.nn.normalisation import OutputNorm
@@ -55,41 +55,6 @@ def test_reduction_equals_groups_taken_by_hand(how: str, length: int, padding: i
     assert not reduced[0, len(groups) :].any()
 
 
-@every_reduction
-@pytest.mark.parametrize("time_reduction", [(2, 2, 1), (1, 3, 2), (1, 1, 1)])
-def test_sizes_and_lengths(how: str, time_reduction: tuple[int, ...]) -> None:
-    listener = make(time_reduction=time_reduction, reduction=how)
-    num_frames = torch.arange(14)
-    encoded, num_states = listener(frames_of(14, 13), num_frames)
-    expected = [functools.reduce(lambda n, factor: math.ceil(n / factor), time_reduction, n) for n in range(14)]
-    assert num_states.tolist() == listener.num_states(num_frames).tolist() == expected
-    assert encoded.shape == (14, max(expected), listener.output_size)
-    assert listener.output_size == 2 * HIDDEN * (time_reduction[-1] if how == "concat" else 1)
-    for row, length in enumerate(expected):
-        assert encoded[row, :length].any(-1).all() and not encoded[row, length:].any()
-
-
-@every_reduction
-@pytest.mark.parametrize("cell", [PlainLSTMCell, LNGlobalLSTMCell])
-def test_padding_changes_no_state_and_no_gradient(how: str, cell: type) -> None:
-    listener = make(reduction=how, cell=cell)
-    frames, lengths = frames_of(4, 11), torch.tensor([11, 6, 5, 1])
-    poisoned = frames.masked_fill((torch.arange(11) >= lengths.unsqueeze(1)).unsqueeze(-1), float("nan"))
-    encoded, num_states = listener(poisoned, lengths)
-    gradients = torch.autograd.grad(encoded.square().sum(), list(listener.parameters()))
-    alone_gradients = [torch.zeros_like(gradient) for gradient in gradients]
-    for row, length in enumerate(lengths.tolist()):
-        alone, alone_states = listener(frames[row : row + 1, :length], lengths[row : row + 1])
-        assert alone_states[0] == num_states[row] == alone.shape[1]
-        torch.testing.assert_close(encoded[row, : alone.shape[1]], alone[0], rtol=1e-9, atol=1e-12)
-        assert not encoded[row, alone.shape[1] :].any()
-        for total, gradient in zip(
-            alone_gradients, torch.autograd.grad(alone.square().sum(), list(listener.parameters())), strict=True
-        ):
-            total += gradient
-    torch.testing.assert_close(list(gradients), alone_gradients, rtol=1e-8, atol=1e-10)
-
-
 def test_input_noise_has_the_deviation_it_says_and_only_while_training() -> None:
     """Seen through a listener that passes its input on."""
     listener, frames = make(num_layers=0, time_reduction=(), input_noise=0.6).train(), frames_of(10, 1000)
@@ -117,18 +82,24 @@ def layer_by_layer(listener: Listener, frames: torch.Tensor, lengths: torch.Tens
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-@pytest.mark.parametrize("residual_from", [1, 2, None])
-@pytest.mark.parametrize("norm", ["none", "layer", "instance", "batch"])
-def test_sums_and_norms_are_where_they_should_be(residual_from: int | None, norm: str) -> None:
-    options = {"num_layers": 4, "time_reduction": (2, 1, 2, 1), "reduction": "max_pool"}
+@pytest.mark.parametrize(
+    ("how", "residual_from", "norm"),
+    [
+        *itertools.product(["max_pool"], [1, 2, None], ["none", "layer", "instance", "batch"]),
+        *((how, None, "none") for how in REDUCTIONS),
+    ],
+)
+def test_each_utterance_is_reduced_summed_and_normalised_alone(how: str, residual_from: int | None, norm: str) -> None:
+    options = {"num_layers": 4, "time_reduction": (2, 1, 2, 1), "reduction": how}
     listener = make(**options, residual_from=residual_from, output_norm=norm)
-    with torch.no_grad():
-        for parameter in listener.norms.parameters():
-            parameter.add_(torch.randn_like(parameter))
+    moved(listener.norms, 1.0)
     lengths = torch.tensor([9, 4, 2])
     poisoned = frames_of(3, 9).masked_fill((torch.arange(9) >= lengths.unsqueeze(1)).unsqueeze(-1), float("nan"))
     encoded, num_states = listener(poisoned, lengths)
-    assert num_states.tolist() == [3, 1, 1]
+    assert num_states.tolist() == listener.num_states(lengths).tolist() == [3, 1, 1]
+    assert encoded.shape == (3, 3, listener.output_size)
+    gradients = torch.autograd.grad(encoded.square().sum(), [*listener.parameters()], retain_graph=True)
+    assert all(gradient.isfinite().all() for gradient in gradients)
     torch.testing.assert_close(encoded, layer_by_layer(listener, frames_of(3, 9), lengths), rtol=1e-9, atol=1e-12)
     if residual_from or norm != "none":
         assert (encoded - make(**options)(poisoned, lengths)[0]).abs().max() > 1e-2

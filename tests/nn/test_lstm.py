@@ -1,7 +1,6 @@
 """`las.LSTM` against `torch.nn.LSTM`, with every card of configs/cell and with every kernel."""
 
 import copy
-import functools
 import pickle  # noqa: TID251 - its own output, as a data loader's worker gets it
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -12,6 +11,7 @@ import speller_cases
 import torch
 from cell_cases import every_cell
 from layouts import LAYOUTS
+from parameters import moved
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
@@ -89,16 +89,6 @@ def assert_equal(theirs: nn.LSTM, ours: LSTM, expected: Any, actual: Any, given:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * max(1.0, float(other.detach().abs().max())))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("layers, both", STACKS)
-def test_padded_batches_equal_torch(layers: int, both: int, batch_first: bool, dtype: torch.dtype) -> None:
-    theirs, ours = pair(layers, both, batch_first, dtype)
-    frames, hx = padded(batch_first, dtype), states(theirs, len(LENGTHS))
-    assert_equal(theirs, ours, theirs(frames), ours(frames), [frames])
-    assert_equal(theirs, ours, theirs(frames, hx), ours(frames, hx), [frames, *hx])
-
-
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("layers, both", STACKS)
 def test_packed_batches_and_lengths_equal_torch(layers: int, both: int, batch_first: bool) -> None:
@@ -143,10 +133,7 @@ def test_an_lstm_without_biases_is_copied_and_one_with_projections_refused() -> 
 
 @every_cell
 def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> None:
-    lstm = LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True, cell=name).double().eval()
-    with torch.no_grad():
-        for parameter in lstm.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    lstm = moved(LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True, cell=name).double().eval(), 0.3)
     frames, hx = padded(), torch.randn(2, 4, len(LENGTHS), HIDDEN, dtype=torch.float64)
     found = []
     for kernel in ("auto", "plain"):
@@ -172,17 +159,6 @@ def test_states_and_lengths_of_any_layout_equal_torch(layout: str, both: int) ->
     assert_equal(theirs, ours, theirs(frames, tuple(hx)), ours(frames, tuple(hx)), [frames, *hx])
     lengths = LAYOUTS[layout](torch.tensor(LENGTHS))
     assert torch.equal(ours(frames, lengths=lengths)[0], ours(frames, lengths=lengths.tolist())[0])
-
-
-def test_cells_are_chosen_by_class_and_function_as_well() -> None:
-    by_class = LSTM(INPUT, HIDDEN, cell=LNJoinedLSTMCell, cell_norm="both")
-    function = functools.partial(LNJoinedLSTMCell, cell_norm="both")
-    by_name, by_function = LSTM(INPUT, HIDDEN, cell="ln_joined", cell_norm="both"), LSTM(INPUT, HIDDEN, cell=function)
-    for lstm in (by_name, by_function):
-        lstm.load_state_dict(by_class.state_dict())
-        frames = torch.randn(FRAMES, 2, INPUT)
-        assert torch.equal(lstm(frames)[0], by_class(frames)[0])
-    assert "layers.0.cell.cell_gain" in by_class.state_dict()
 
 
 def test_dropout_acts_between_layers_while_training() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from cell_cases import every_cell, factory_of
-from torch import Tensor, nn
+from parameters import moved
+from torch import Tensor
 
 import las
 from las.nn.cells.base import LSTMCell, LSTMState
@@ -19,29 +20,13 @@ INPUT, HIDDEN = 3, 4
 LENGTHS = torch.tensor([5, 3, 1, 0])
 
 
-def moved(module: nn.Module) -> None:
-    """float64, in evaluation, and every parameter away from where it starts."""
-    module.double().eval()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-
-
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(1)
 
 
 def layer_of(name: str) -> RecurrentLayer:
-    layer = RecurrentLayer(factory_of(name), INPUT, HIDDEN)
-    moved(layer)
-    return layer
-
-
-def bidirectional_of(name: str) -> BidirectionalLayer:
-    layer = BidirectionalLayer(factory_of(name), INPUT, HIDDEN)
-    moved(layer)
-    return layer
+    return moved(RecurrentLayer(factory_of(name), INPUT, HIDDEN).double().eval(), 0.3)
 
 
 def random_frames(batch: int = 4, frames: int = 5) -> Tensor:
@@ -77,7 +62,7 @@ def test_padded_frames_reach_no_output_state_or_gradient(name: str, poison: floa
 
 @every_cell
 def test_a_batch_equals_its_utterances_one_by_one(name: str) -> None:
-    layer = bidirectional_of(name)
+    layer = moved(BidirectionalLayer(factory_of(name), INPUT, HIDDEN).double().eval(), 0.3)
     padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
     frames = random_frames().masked_fill(padding.unsqueeze(-1), float("nan"))
     batch = layer(frames, LENGTHS)

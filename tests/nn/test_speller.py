@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from speller_cases import HIDDEN, NUM_STATES, STATES, TARGETS, VALUE, VOCAB, make
+from speller_cases import HIDDEN, NUM_STATES, TARGETS, VALUE, VOCAB, make, material
 from torch import Tensor, nn
 
 from las.decoding.search import BeamSearch
@@ -14,9 +14,7 @@ from las.nn.speller import Speller
 
 
 def memory_of(speller: Speller) -> AttentionMemory:
-    generator = torch.Generator().manual_seed(2)
-    encoded = torch.randn(3, STATES, VALUE, generator=generator, dtype=torch.float64)
-    return speller.attention.prepare(encoded, NUM_STATES)
+    return speller.attention.prepare(material(), NUM_STATES)
 
 
 @pytest.mark.parametrize("kernel", ["plain", "auto"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from options import attention as attention_of
 from options import names
+from parameters import moved
 from torch import Tensor
 
 from las.nn.attention.base import Attention, AttentionMemory, State
@@ -19,11 +20,7 @@ every_attention = pytest.mark.parametrize("name", names("attention"))
 def make(name: str, **options: object) -> Attention:
     """The attention of an option in float64, known sizes made small, every parameter moved from where it starts."""
     torch.manual_seed(1)
-    attention: Attention = attention_of(name, **options)(QUERY, VALUE).double()
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.add_(torch.randn_like(parameter))
-    return attention
+    return moved(attention_of(name, **options)(QUERY, VALUE).double(), 1.0)
 
 
 def material() -> tuple[Tensor, Tensor]:

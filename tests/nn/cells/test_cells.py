@@ -1,5 +1,6 @@
 """Every option of configs/cell/ is tested by being there; the mathematics is that of docs/equations."""
 
+import inspect
 import sys
 
 import pytest
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.kernels.base import unroll
 
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
@@ -91,30 +93,6 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     assert torch.autograd.gradcheck(function, (*inputs, *parameters.values()), fast_mode=True)
 
 
-@cells_whose("normalises its memory by layer norm")
-def test_the_four_places_of_the_cell_norm(name: str) -> None:
-    """One frame tells what is carried (raw in none and output) and what is seen (raw in none and state)."""
-    x, state = material()
-    cells = {placement: make(name, cell_norm=placement) for placement in CELL_NORMS}
-    for cell in cells.values():
-        cell.load_state_dict(cells["both"].state_dict(), strict=False)
-    after = {key: cell.step(cell.input_gates(x[:, 0]), state) for key, cell in cells.items()}
-    assert torch.equal(after["none"].cell, after["output"].cell)
-    assert torch.equal(after["state"].cell, after["both"].cell)
-    assert torch.equal(after["none"].hidden, after["state"].hidden)
-    assert torch.equal(after["output"].hidden, after["both"].hidden)
-    assert (after["none"].cell - after["both"].cell).abs().max() > 1e-2
-    assert (after["none"].hidden - after["both"].hidden).abs().max() > 1e-2
-    gain, bias = equations_of(cells["both"]).cell_gain, equations_of(cells["both"]).cell_bias
-    raw = after["none"].cell
-    centred = raw - raw.mean(1, keepdim=True)
-    expected = gain * centred / (centred.square().mean(1, keepdim=True) + cells["both"].eps).sqrt() + bias
-    torch.testing.assert_close(after["both"].cell, expected, rtol=1e-9, atol=1e-12)
-    outputs = [run(cell, x, state)[:, -1] for cell in cells.values()]
-    for one in range(4):
-        assert all((outputs[one] - outputs[two]).abs().max() > 1e-2 for two in range(one))
-
-
 @every_cell
 @every_cell_norm
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -140,3 +118,18 @@ def test_automatic_mixed_precision_stays_finite_and_near(name: str, dtype: torch
     torch.testing.assert_close(outputs.float(), run(cell, x), rtol=0.1, atol=0.1)
     outputs.float().square().mean().backward()
     assert all(parameter.grad.isfinite().all() for parameter in cell.parameters())
+
+
+@every_cell
+def test_every_gain_begins_at_the_value_given_and_no_other_does(name: str) -> None:
+    cell = factory_of(name)(6, 4)
+    if isinstance(cell, WrapperLSTMCell) or name == "weight_norm":  # whose gains are the lengths of rows
+        return
+    constructors = (inspect.signature(kind.__init__).parameters for kind in type(cell).__mro__)
+    taken = {option for parameters in constructors for option in parameters if option.endswith("gain")}
+    has = {key for key, _ in cell.named_parameters() if key.endswith("gain")}
+    assert "cell_gain" in taken
+    for gain in has & taken:  # all of them in this package; a cell of one's own may leave them at one
+        given = dict(factory_of(name)(6, 4, **{gain: 0.25}).named_parameters())
+        assert (given[gain] == 0.25).all()
+        assert all(torch.equal(given[other], cell.get_parameter(other)) for other in has - {gain})

@@ -18,7 +18,6 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.recurrent_dropout import RecurrentDropoutLSTMCell
 from las.nn.cells.zoneout import ZoneoutLSTMCell
-from las.nn.kernels import choice
 from las.nn.kernels.base import unroll
 from las.nn.rnn import RecurrentLayer
 
@@ -229,14 +228,6 @@ def test_draws_are_those_of_the_seed_and_new_at_every_step(name: str) -> None:
         runs.append(layer(x, LENGTHS)[0])
     assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
     assert not torch.equal(layer(x, LENGTHS)[0], layer(x, LENGTHS)[0])
-
-
-@pytest.mark.parametrize("name", COMPARED)
-def test_no_kernel_but_the_plain_one_computes_them(name: str) -> None:
-    """Kernels know classes exactly: they would compute the equations of the cell inside, and nothing around it."""
-    cell = make(name)
-    for key, kernel in choice.KERNELS.items():
-        assert bool(choice.refusal(kernel, cell, torch.empty(0))) == (key != "plain")
 
 
 def test_wrapped_cells_wrap_each_other_where_that_means_something() -> None:

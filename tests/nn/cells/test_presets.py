@@ -5,7 +5,7 @@ import pytest
 import torch
 from cell_cases import BATCH, FRAMES, HIDDEN, make, material
 
-from las.nn.cells.base import LSTMState
+from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.kernels.base import unroll
 
 # name: family, offsets besides W and U in units of H, cell norm, forget bias, eps. Written out here a second time, from
@@ -35,16 +35,19 @@ every_preset = pytest.mark.parametrize("name", PRESETS)
 def test_parameters_besides_w_and_u(name: str) -> None:
     _, offsets, cell_norm, _, _ = PRESETS[name]
     beside = {key: p.numel() for key, p in make(name).named_parameters() if not key.endswith("_weight")}
+    assert make(name).cell_norm == cell_norm
     assert sum(beside.values()) == (offsets + (2 if cell_norm != "none" else 0)) * HIDDEN
 
 
-def transcription(name: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+def transcription(
+    name: str, cell_norm: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndarray, c: np.ndarray
+) -> list[np.ndarray]:
     """The preset in NumPy, from the equations: hidden and cell after one frame x [batch, input]."""
-    family, offsets, cell_norm, forget_bias, eps = PRESETS[name]
+    family, offsets, _, forget_bias, eps = PRESETS[name]
 
     def ln(z: np.ndarray, key: str) -> np.ndarray:
-        gain, bias = p[f"{key}gain"].reshape(-1), p.get(f"{key}bias", np.zeros(1)).reshape(-1)
-        return gain * (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + eps) + bias
+        centred = z - z.mean(-1, keepdims=True)
+        return p[f"{key}gain"] * centred / np.sqrt(z.var(-1, keepdims=True) + eps) + p.get(f"{key}bias", 0.0)
 
     def sigmoid(z: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-z))
@@ -57,8 +60,7 @@ def transcription(name: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndar
     elif family == "ln_joined":
         z = ln(wx + uh, "")
     else:
-        rows = [ln_gate((wx + uh)[:, k * n : k * n + n], p["gain"][k], p["bias"][k], eps) for k in range(4)]
-        z = np.concatenate(rows, 1)
+        z = ln((wx + uh).reshape(-1, 4, n), "").reshape(-1, 4 * n)
     i, f, g, o = z[:, :n], z[:, n : 2 * n], z[:, 2 * n : 3 * n], z[:, 3 * n :]
     c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(g)
     c = c.clip(-10, 10) if family == "capped" else c
@@ -67,21 +69,17 @@ def transcription(name: str, p: dict[str, np.ndarray], x: np.ndarray, h: np.ndar
     return [sigmoid(o) * np.tanh(seen), normalised if cell_norm in ("state", "both") else c]
 
 
-def ln_gate(z: np.ndarray, gain: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
-    mean = z.sum(1)[:, None] / HIDDEN
-    return gain * (z - mean) / (((z - mean) ** 2).sum(1)[:, None] / HIDDEN + eps) ** 0.5 + bias
-
-
 @every_preset
+@pytest.mark.parametrize("cell_norm", CELL_NORMS)
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])  # of the inputs: small variances show which eps is inside
-def test_preset_equals_a_numpy_transcription(name: str, scale: float) -> None:
-    cell = make(name)
+def test_preset_equals_a_numpy_transcription(name: str, cell_norm: str, scale: float) -> None:
+    cell = make(name, cell_norm=cell_norm)
     x, state = material()
     x, h, c = x * scale, state.hidden * scale, state.cell * scale
     outputs, state = unroll(cell, cell.input_gates(x), torch.full((BATCH,), FRAMES), LSTMState(h, c))
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
     for frame in range(FRAMES):
-        h, c = transcription(name, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
+        h, c = transcription(name, cell_norm, p, x[:, frame].numpy(), np.asarray(h), np.asarray(c))
         np.testing.assert_allclose(outputs[:, frame].detach().numpy(), h, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(state.cell.detach().numpy(), c, rtol=1e-9, atol=1e-12)
 
@@ -94,7 +92,7 @@ def test_the_memory_of_lingvos_cells_is_capped(name: str) -> None:
     start = (20 * state.cell).requires_grad_()
     _, after = unroll(cell, cell.input_gates(x), torch.ones(BATCH, dtype=torch.long), LSTMState(state.hidden, start))
     p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
-    h, c = transcription(name, p, x[:, 0].numpy(), state.hidden.numpy(), start.detach().numpy())
+    h, c = transcription(name, cell.cell_norm, p, x[:, 0].numpy(), state.hidden.numpy(), start.detach().numpy())
     np.testing.assert_allclose(after.hidden.detach().numpy(), h, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(after.cell.detach().numpy(), c, rtol=1e-9, atol=1e-12)
     (gradient,) = torch.autograd.grad(after.cell.sum(), start)

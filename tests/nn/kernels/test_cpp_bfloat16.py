@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_cases import CELLS, compiles, every_cell_norm
+from parameters import moved
 from tiers import rest_slow
 from torch import Tensor
 from torch.nn import functional
@@ -81,11 +82,7 @@ class Rounding(TorchFunctionMode):
 
 def bidirectional(name: str, hidden: int, **options: Any) -> BidirectionalLayer:
     torch.manual_seed(1)
-    layer = BidirectionalLayer(lambda *sizes: CELLS[name](*sizes, **options), INPUT, hidden)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return moved(BidirectionalLayer(lambda *sizes: CELLS[name](*sizes, **options), INPUT, hidden), 0.1)
 
 
 def results(

@@ -65,11 +65,8 @@ def test_kernels_refuse_what_they_do_not_know() -> None:
 
 def works_without(reason: str) -> None:
     """Layers work, the other kernels are used, and asking for this one says why it cannot be had."""
-    layer, frames, lengths = (
-        BidirectionalLayer(LNGlobalLSTMCell, INPUT, 5),
-        torch.randn(2, 4, INPUT),
-        torch.tensor([4, 2]),
-    )
+    layer = BidirectionalLayer(LNGlobalLSTMCell, INPUT, 5)
+    frames, lengths = torch.randn(2, 4, INPUT), torch.tensor([4, 2])
     cell = layer.forwards.cell
     assert refusal(cell) == reason and "\n" not in reason
     assert choice.select_kernel(cell, frames) is PLAIN

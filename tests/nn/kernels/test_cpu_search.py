@@ -1,7 +1,6 @@
 """The speller's step in a search in C++ equals `Speller.step` in torch's operations."""
 
 import gc
-import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_cases import CELLS, compiles
+from parameters import moved
 
 from las.nn.attention.additive import AdditiveAttention
 from las.nn.attention.base import AttentionMemory
@@ -33,11 +33,8 @@ NUM_STATES = torch.tensor([21, 13, 1, 0])
 
 def speller_of(cell: Callable[..., Any], attention: Callable[..., Any], **options: Any) -> Speller:
     torch.manual_seed(0)
-    speller = Speller(9, 5, cell=cell, attention=attention, hidden_size=19, embedding_size=6, **options).eval()
-    with torch.no_grad():
-        for parameter in speller.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return speller
+    speller = Speller(9, 5, cell=cell, attention=attention, hidden_size=19, embedding_size=6, **options)
+    return moved(speller, 0.1).eval()
 
 
 def memory_of(speller: Speller, dtype: torch.dtype = torch.float32) -> AttentionMemory:
@@ -101,30 +98,20 @@ def test_invalid_numbers_do_not_become_valid(wrong: float) -> None:
 
 
 @torch.no_grad()
-def test_threads_do_not_change_anything() -> None:
+def test_an_utterance_depends_neither_on_the_others_nor_on_threads() -> None:
     speller = speller_of(CELLS["ln_global_all"], LocationAttention, num_layers=2)
-    memory, tokens = memory_of(speller), torch.randint(0, 9, (4, 5))
-    state = beamed(speller.start(memory), 5)
-    found = []
+    memory, tokens, found = memory_of(speller), torch.randint(0, 9, (4, 7)), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
+        state = beamed(speller.start(memory), 7)
         log_probs, after = speller.step(tokens, memory, state, speller.select_step_fn(memory))
         found.append((log_probs, *after.layers[-1], after.context, after.weights))
-    for one, other in itertools.pairwise(found):
-        assert all(map(torch.equal, one, other))
-
-
-@torch.no_grad()
-def test_an_utterance_does_not_depend_on_the_others() -> None:
-    speller = speller_of(CELLS["lstm"], LocationAttention)
-    memory, tokens = memory_of(speller), torch.randint(0, 9, (4, 7))
-    state = beamed(speller.start(memory), 7)
-    together, _ = speller.step(tokens, memory, state, speller.select_step_fn(memory))
+        assert all(map(torch.equal, found[-1], found[0]))
     for row in range(4):
         alone = AttentionMemory(*(part[row : row + 1] for part in memory))
-        first = beamed(speller.start(alone), 7)
-        log_probs, _ = speller.step(tokens[row : row + 1], alone, first, speller.select_step_fn(alone))
-        assert torch.equal(log_probs, together[row : row + 1])
+        state = beamed(speller.start(alone), 7)
+        log_probs, _ = speller.step(tokens[row : row + 1], alone, state, speller.select_step_fn(alone))
+        assert torch.equal(log_probs, found[0][0][row : row + 1])
 
 
 def test_the_copies_of_weights_are_freed_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

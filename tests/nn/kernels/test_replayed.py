@@ -11,12 +11,10 @@ from tiers import needs_gpu
 from torch import Tensor
 
 from las.decoding.search import BeamSearch, GreedySearch
-from las.nn.attention.base import AttentionMemory
 from las.nn.kernels import choice
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.graphs.replayed import Replayed
 from las.nn.model import Decoder
-from las.nn.speller import Speller
 from las.runtime.devices import garbage_paused
 
 State = tuple[Tensor, Tensor]
@@ -134,20 +132,6 @@ def test_a_token_starts_no_operation_of_its_own() -> None:
                 )
             counts.append(made.launches.count)
     assert counts[0] == counts[1]
-
-
-def test_without_gradients_no_states_are_kept() -> None:
-    speller = make("location", "lstm")
-    with torch.no_grad(), graphs():
-        outputs = results_of(speller)
-    with torch.no_grad(), choice.use_kernel("plain"):
-        torch.testing.assert_close(outputs, results_of(speller), rtol=1e-9, atol=1e-11)
-
-
-def results_of(speller: Speller) -> Tensor:
-    memory: AttentionMemory = speller.attention.prepare(material(), torch.tensor([STATES] * 3))
-    logits: Tensor = speller(memory, torch.ones(3, 4, dtype=torch.long)).logits
-    return logits
 
 
 def test_products_under_autocast_are_rounded_in_both_passes() -> None:

@@ -1,6 +1,5 @@
 """The kernel in Triton is the plain recurrence. Without a GPU its device code is interpreted, and compiled for one."""
 
-import copy
 from collections import OrderedDict
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -13,12 +12,12 @@ import pytest
 import torch
 import triton_elsewhere as elsewhere
 from benchmarks import compilation
-from kernel_cases import CELLS, INPUT, Case, Form, both, furthest, make, one, padding_of, results, unroll_both
+from kernel_cases import CELLS, INPUT, Case, Form, both, equal, furthest, make, one, padding_of, results
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
-from las.nn.cells.base import CELL_NORMS, LSTMCell
+from las.nn.cells.base import CELL_NORMS
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN
 from las.nn.kernels.graphs import capture
@@ -163,23 +162,13 @@ LONG = [40, 33, 0, 1, 34]
 """More frames than a graph has steps, and not so many that rounding grows to the size of gradients."""
 
 
-def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Any, ...]:
+def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Case, Case]:
     """Two cells of any size with input gates, made on the CPU; and the same on the GPU in another type."""
     torch.manual_seed(5)
     cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
-    given = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64) for _ in cells]
-    there = [copy.deepcopy(cell).to("cuda", dtype) for cell in cells]
-    wanted = [part.to("cuda", dtype).requires_grad_() for part in given]
-    return (cells, lengths, [part.requires_grad_() for part in given]), (there, lengths, wanted)
-
-
-def results_of_both(kernel: Any, cells: list[LSTMCell], lengths: list[int], given: list[Tensor]) -> list[Tensor]:
-    """Outputs, then the gradients of a random sum of them towards input gates and parameters."""
-    outputs = unroll_both(kernel, cells, given, torch.tensor(lengths, device=given[0].device))
-    weights = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    total = (outputs * weights.to(outputs)).sum()
-    wanted = [*given, *(parameter for cell in cells for parameter in cell.parameters())]
-    return [outputs.detach(), *torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)]
+    gates = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64).requires_grad_() for _ in cells]
+    exact = Case(cells, gates, torch.tensor(lengths), None)
+    return exact, exact.to("cuda", dtype)
 
 
 @needs_gpu
@@ -188,10 +177,9 @@ def results_of_both(kernel: Any, cells: list[LSTMCell], lengths: list[int], give
 def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype) -> None:
     for cell_norm in CELL_NORMS:
         exact, here = on_gpu(name, 40, dtype, LONG, cell_norm=cell_norm, forget_bias=1.0)
-        ours = results_of_both(triton, *here)
-        plain = results_of_both(PLAIN, *here)
+        ours, plain = (results(both, kernel, here).all() for kernel in (triton, PLAIN))
         # Feedback over forty frames multiplies roundings: either kernel may have the larger error, by some factor.
-        assert_no_further_off(ours, plain, results_of_both(PLAIN, *exact), dtype, factor=8.0)
+        assert_no_further_off(ours, plain, results(both, PLAIN, exact).all(), dtype, factor=8.0)
 
 
 @needs_gpu
@@ -199,8 +187,8 @@ def test_on_a_gpu_it_is_no_further_off_than_plain(name: str, dtype: torch.dtype)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_on_a_gpu_of_any_size(hidden: int, dtype: torch.dtype) -> None:
     exact, here = on_gpu("ln_global_all", hidden, dtype, [9, 4] * 35, cell_norm="both")
-    ours, plain = (results_of_both(kernel, *here) for kernel in (triton, PLAIN))
-    assert_no_further_off(ours, plain, results_of_both(PLAIN, *exact), dtype)
+    ours, plain = (results(both, kernel, here).all() for kernel in (triton, PLAIN))
+    assert_no_further_off(ours, plain, results(both, PLAIN, exact).all(), dtype)
 
 
 @needs_gpu
@@ -208,14 +196,14 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, here = on_gpu("ln_per_gate", 64, torch.bfloat16, LONG, cell_norm="output")
-    replayed = results_of_both(triton, *here)
+    replayed = results(both, triton, here).all()
     monkeypatch.setattr(capture, "_cache", OrderedDict())
 
     def no_capture(*_: Any, **__: Any) -> None:
         raise RuntimeError("not today")
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", no_capture)
-    assert all(map(torch.equal, results_of_both(triton, *here), replayed))
+    assert equal(results(both, triton, here).all(), replayed)
     assert capsys.readouterr().out.count("not today") == 1
 
 
@@ -223,9 +211,8 @@ def test_on_a_gpu_graphs_and_launches_give_the_same_bits(
 def test_on_a_gpu_ten_thousand_launches_repeat_their_bits() -> None:
     """Among them shorter batches, that replay the same graphs."""
     _, here = on_gpu("ln_global_all", 256, torch.bfloat16, LONG)
-    cells, _, given = here
-    first = results_of_both(triton, *here)
+    first = results(both, triton, here).all()
     for size in range(1, 60):
-        part = [gates[:3, :size].detach().requires_grad_() for gates in given]
-        results_of_both(triton, cells, [size, 1, size // 2], part)
-        assert all(map(torch.equal, results_of_both(triton, *here), first))
+        lengths = here.lengths.new_tensor([size, 1, size // 2])
+        results(both, triton, here._replace(lengths=lengths).with_gates(lambda part, size=size: part[:3, :size]))
+        assert equal(results(both, triton, here).all(), first)
