@@ -151,8 +151,7 @@ PLAIN = PlainKernel()
 
 
 GATE_NORMS = ("none", "apart", "joined", "per_gate")
-"""What a norm of the gates sees: W x and U h each for itself, their sum, each gate of it. In the order of
-`recurrence.h`; the equations are in `triton/steps.py`."""
+"""Norms of the gates: of W x and of U h apart, of their sum, of each gate of it; in the order of `recurrence.h`."""
 
 
 class CellForm(NamedTuple):

@@ -14,7 +14,7 @@ NUM_STATISTICS = 10
 class TritonPlan(NamedTuple):
     """Settings of one call."""
 
-    norm: str  # one of `GATE_NORMS`
+    norm: str  # one of `las.nn.kernels.base.GATE_NORMS` (equations: `steps.pre_activations`)
     cell_norm: str
     eps: float
     operand: torch.dtype  # type of operands and of tensors for the backward pass
