@@ -1,5 +1,7 @@
 """Model cards (Mitchell et al. 2019): what a model was trained on, its errors by split and speaker, its limits."""
 
+import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +45,8 @@ class Card(NamedTuple):
         model, train = self.transcriber.model, self.train
         parameters = sum(parameter.numel() for parameter in model.parameters())
         hours = sum(each.duration_s for each in train) / 3600
-        command = run_records.environment(self.run).get("command", UNKNOWN)
+        program, _, arguments = run_records.environment(self.run).get("command", UNKNOWN).partition(" ")
+        command = f"{Path(program).name} {re.sub(r'=/[^ ]+', '=...', arguments)}"  # without paths of this machine
         return f"""# {self.bundle.stem}
 
 A {type(model).__name__} with {parameters:,} parameters for `{self.corpus.name}`, speech at \
@@ -99,7 +102,7 @@ def write(bundle: Path, transcriber: Transcriber, config: Config, run: Path, ter
     """Decode the held-out splits of a training with a bundle, and write its card beside it.
 
     Args:
-        bundle: the file; hypotheses are written beside it too.
+        bundle: the file.
         transcriber: made from it.
         config: of the training.
         run: folder of the training.
@@ -113,8 +116,8 @@ def write(bundle: Path, transcriber: Transcriber, config: Config, run: Path, ter
     train, *held_out = data_preparation.prepared(corpus, config["data_dir"]).items()
     scores = {}
     for split, utterances in held_out:
-        hypotheses = bundle.with_name(f"{bundle.stem}.{split}.jsonl")
-        scores[split] = decode_split(transcriber, corpus, split, utterances, hypotheses)
+        with tempfile.TemporaryDirectory() as folder:
+            scores[split] = decode_split(transcriber, corpus, split, utterances, Path(folder) / "hypotheses.jsonl")
         progress.say(f"{split}: {error_rates.line(scores[split], corpus.metric)}")
     path = bundle.with_suffix(".md")
     atomic.write(path, [Card(bundle, transcriber, run, corpus, train[1], scores, terms).text()])
