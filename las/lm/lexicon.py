@@ -10,7 +10,7 @@ from torch import Tensor
 
 from las.data.tokenizers import WORD_START, Tokenizer, WordPart
 from las.runtime import progress
-from las.runtime.errors import ConfigError, DataError
+from las.runtime.errors import ConfigError, DataError, first_of
 from las.storage import text_files
 
 NO_WORD = -1
@@ -48,7 +48,9 @@ def word_parts(tokens: Tokenizer) -> list[WordPart]:
     Raises ConfigError for pieces that go from one word into the next.
     """
     if wide := [symbol for symbol in tokens.symbols[1:] if WORD_START in symbol[1:]]:
-        raise ConfigError(f"the pieces {_listed(map(repr, wide))} go from one word into the next: words need others")
+        raise ConfigError(
+            f"the pieces {first_of(map(repr, wide), _NUM_SHOWN)} go from one word into the next: words need others"
+        )
     return [WordPart("", begins=False, may_lead=False), *map(tokens.word_part, tokens.symbols[1:])]
 
 
@@ -63,7 +65,7 @@ def spellings(words: Iterable[str], tokens: Tokenizer, name: str) -> dict[str, s
     words = list(words)
     for word in words:
         if missing := tokens.unknown(word):
-            others[word] = f"{word!r} has {_listed(map(repr, dict.fromkeys(missing)))}"
+            others[word] = f"{word!r} has {first_of(map(repr, dict.fromkeys(missing)), _NUM_SHOWN)}"
             continue
         parts = map(tokens.word_part, tokens.split(word))
         spelling = "".join(f"{' ' if part.begins else ''}{part.text}" for part in parts).strip()
@@ -75,21 +77,15 @@ def spellings(words: Iterable[str], tokens: Tokenizer, name: str) -> dict[str, s
         symbol = next(iter(tokens.unknown(next(iter(others), ""))), "")
         raise DataError(
             f"{name}: the tokens can spell none of its {len(words):,} words: "
-            f"{_listed(others.values())}.{tokens.nearest(symbol)}",
+            f"{first_of(others.values(), _NUM_SHOWN)}.{tokens.nearest(symbol)}",
             kind="unknown symbols",
         )
     if others:
         progress.say(
             f"{name}: {len(others):,} of {len(words):,} words are left out, which the tokens cannot spell: "
-            f"{_listed(others.values())}"
+            f"{first_of(others.values(), _NUM_SHOWN)}"
         )
     return dict(sorted(found.items()))
-
-
-def _listed(texts: Iterable[str]) -> str:
-    listed = list(texts)
-    more = f" and {len(listed) - _NUM_SHOWN:,} more" if len(listed) > _NUM_SHOWN else ""
-    return ", ".join(listed[:_NUM_SHOWN]) + more
 
 
 class PrefixTree:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from las.data.tokenizers import BOUNDARY, Tokenizer
 from las.lm.arpa import END, START, UNKNOWN
-from las.runtime.errors import DataError
+from las.runtime.errors import DataError, first_of
 
 SPACE = "<space>"
 """The word for the character ' ' in a language model, as blanks separate its words."""
@@ -25,7 +25,8 @@ def words_of(tokens: Tokenizer) -> tuple[str, ...]:
     """
     reserved = {START, UNKNOWN} | ({SPACE} if " " in tokens.symbols else set())
     if clash := reserved & set(tokens.symbols):
-        raise DataError(f"the tokens have the symbols {_listed(clash)}, which mean something else in a language model")
+        symbols = first_of(map(repr, sorted(clash)))
+        raise DataError(f"the tokens have the symbols {symbols}, which mean something else in a language model")
     return tuple(END if symbol == BOUNDARY else written(symbol) for symbol in tokens.symbols)
 
 
@@ -39,9 +40,10 @@ def check(words: Collection[str], log10_end: float, name: str, tokens: Tokenizer
     expected, known = set(words_of(tokens)), set(words) - {START, UNKNOWN}
     parts = []
     if missing := expected - known:
-        parts.append(f"lacks {len(missing)} of the {len(expected)} symbols of the tokens: {_listed(missing)}")
+        symbols = first_of(map(repr, sorted(missing)))
+        parts.append(f"lacks {len(missing)} of the {len(expected)} symbols of the tokens: {symbols}")
     if extra := known - expected:
-        parts.append(f"has {len(extra)} words that the tokens lack: {_listed(extra)}")
+        parts.append(f"has {len(extra)} words that the tokens lack: {first_of(map(repr, sorted(extra)))}")
     if parts:
         raise DataError(
             f"{name}: the language model {', and '.join(parts)}. Estimate one of the same tokens: "
@@ -52,10 +54,3 @@ def check(words: Collection[str], log10_end: float, name: str, tokens: Tokenizer
             f"{name}: the language model never ends a sentence (log10 probability of {END}: {log10_end:g}), so "
             "that no hypothesis could. Estimate one from text with sentence ends: las ngram corpus=... output=..."
         )
-
-
-def _listed(symbols: Collection[str], num_listed: int = 10) -> str:
-    """The first symbols in quotes, and the number of the others: `'a', 'b' and 3 more`."""
-    names = [repr(symbol) for symbol in sorted(symbols)]
-    more = f" and {len(names) - num_listed} more" if len(names) > num_listed else ""
-    return ", ".join(names[:num_listed]) + more

@@ -83,7 +83,8 @@ def require_known(key: str, value: str, known: Collection[str]) -> None:
         raise ArgumentError(f"{key}={value!r} does not exist.{suggest(value, known)}")
 
 
-def first_of(names: list[str], count: int = 10) -> str:
-    """The first names of a list, and the number of further ones: `a, b and 3 more`."""
+def first_of(names: Iterable[str], count: int = 10) -> str:
+    """The first of some names, and the number of further ones: `a, b and 3 more`."""
+    names = list(names)
     more = f" and {len(names) - count:,} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more

@@ -33,28 +33,25 @@ class _Dropped(Exception):
     """End of a connection before the end of the file."""
 
 
-def fetch(url: str, path: Path, size: int, sha256: str = "", md5: str = "") -> Path:
-    """Download a file of `size` bytes whose hash is `sha256` or `md5` (hex; both are checked when both are given).
+def fetch(url: str, path: Path, size: int, sha256: str) -> Path:
+    """Download a file of `size` bytes with the hash `sha256` (hex).
 
     Bytes go to `<path>.part`, which the next call continues; only what has the right size and hash becomes `path`. A
-    file that is there and right already is not fetched again. Raises ConfigError for a url that is not https or a
-    call without a hash, DataError for what the server sends instead of the file and when it cannot be reached, and
-    StorageError where it cannot be written.
+    file that is there and right already is not fetched again. Raises ConfigError for a url that is not https, DataError
+    for what the server sends instead of the file and when it cannot be reached, and StorageError where it cannot be
+    written.
     """
-    if not (sha256 or md5):
-        raise ConfigError(f"{url}: a download needs the sha256 or md5 of what is expected")
     _require_safe(url, url)
     part = path.with_name(path.name + ".part")
-    hashes = {"sha256": sha256, "md5": md5}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.stat().st_size == size and _wrong_hash(path, hashes) is None:
+        if path.is_file() and path.stat().st_size == size and _sha256(path) == sha256:
             return path
         _require_space(path, size - _num_fetched(part))
         _fetch_all(url, part, size)
-        wrong = _wrong_hash(part, hashes)
-        if wrong is not None:
+        if (found := _sha256(part)) != sha256:
             part.unlink()
+            wrong = f"its sha256 is {found}, expected {sha256}"
             raise DataError(f"{url}: not the file that was expected: {wrong}. It was thrown away; try again")
         os.replace(part, path)
     except OSError as error:
@@ -172,13 +169,9 @@ def _is_transient(error: Exception) -> bool:
     return not isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError)
 
 
-def _wrong_hash(path: Path, hashes: dict[str, str]) -> str | None:
-    """Message about a hash of a file that differs from the expected one; None if all agree."""
-    for name, expected in hashes.items():
-        with path.open("rb") as file:
-            if expected and (found := hashlib.file_digest(file, name).hexdigest()) != expected.lower():
-                return f"its {name} is {found}, expected {expected}"
-    return None
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _require_space(path: Path, needed: int) -> None:

@@ -23,7 +23,7 @@ class Found(NamedTuple):
         """A line for each reason, with the number of what was left out and the first three of them."""
         return [
             f"{self.folder}: left out, {reason} ({len(paths):,}): "
-            f"{first_of([str(path.relative_to(self.folder)) for path in sorted(paths)], 3)}"
+            f"{first_of((str(path.relative_to(self.folder)) for path in sorted(paths)), 3)}"
             for reason, paths in self.left_out.items()
         ]
 

@@ -19,7 +19,6 @@ from las.storage import download
 
 CONTENT = random.Random(0).randbytes(600_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-MD5 = hashlib.md5(CONTENT).hexdigest()
 NEVER = [
     *("http://example.com/x", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://127.0.0.1.example.com/x", "x.tar.gz"),
     *("http://[::2]/x", "gopher://127.0.0.1/x"),
@@ -38,8 +37,8 @@ def site() -> Iterator[Site]:
         yield site
 
 
-def fetch(site: Site, path: Path, size: int = len(CONTENT), sha256: str = SHA256, md5: str = "") -> Path:
-    return download.fetch(f"{site.url}/x.bin", path, size, sha256=sha256, md5=md5)
+def fetch(site: Site, path: Path) -> Path:
+    return download.fetch(f"{site.url}/x.bin", path, len(CONTENT), SHA256)
 
 
 def refused(site: Site, path: Path, says: str, error: type[Exception] = DataError) -> None:
@@ -48,13 +47,12 @@ def refused(site: Site, path: Path, says: str, error: type[Exception] = DataErro
     assert not path.exists()
 
 
-@pytest.mark.parametrize("hashes", [{}, {"sha256": "", "md5": MD5}, {"md5": MD5.upper()}])
-def test_the_right_file_is_kept_and_a_wrong_one_replaced(site: Site, tmp_path: Path, hashes: dict[str, str]) -> None:
+def test_the_right_file_is_kept_and_a_wrong_one_replaced(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "new" / "x.bin"
-    assert fetch(site, path, **hashes) == path
+    assert fetch(site, path) == path
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in path.parent.iterdir()] == ["x.bin"]
-    fetch(site, path, **hashes)
+    fetch(site, path)
     assert len(site.asked) == 1
     path.write_bytes(CONTENT[:-1] + b"?")
     assert fetch(site, path).read_bytes() == CONTENT
@@ -147,9 +145,7 @@ def test_which_addresses_are_safe(asked: str, tmp_path: Path) -> None:
             redirects.redirect_request(request, None, 302, "Found", {}, url)
     for url in NEVER:
         with pytest.raises(ConfigError, match="https only"):
-            download.fetch(url, tmp_path / "x", 1, sha256=SHA256)
-    with pytest.raises(ConfigError, match="sha256 or md5"):
-        download.fetch(asked, tmp_path / "x", 1)
+            download.fetch(url, tmp_path / "x", 1, SHA256)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,7 +175,7 @@ def test_a_server_that_continues_with_something_else(site: Site, tmp_path: Path,
 
 def test_no_server_and_no_room(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="refused"):
-        download.fetch("http://127.0.0.1:9/x.bin", tmp_path / "x.bin", 5, md5=MD5)
+        download.fetch("http://127.0.0.1:9/x.bin", tmp_path / "x.bin", 5, SHA256)
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         fetch(site, tmp_path / "file" / "x.bin")

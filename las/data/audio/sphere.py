@@ -5,6 +5,7 @@ mu-law and a-law: ITU-T G.711.
 """
 
 import functools
+import io
 import os
 import threading
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import soundfile
 from jaxtyping import Float32
 
 from las.data.audio import shards, shorten
@@ -265,17 +267,6 @@ def _verify(values: np.ndarray, header: SphereHeader, path: str | Path) -> None:
 @functools.cache
 def _law_table(coding: str) -> Float32[np.ndarray, "256"]:
     """Amplitudes of the 256 codes of G.711, as fractions of 16-bit full scale."""
-    codes = np.arange(256)
-    if coding == "ulaw":
-        codes = codes ^ 0xFF
-        exponent, mantissa = (codes >> 4) & 7, codes & 15
-        magnitude = (((mantissa << 3) + 0x84) << exponent) - 0x84
-        sign = np.where(codes & 0x80, -1, 1)
-    else:
-        codes = codes ^ 0x55
-        exponent, mantissa = (codes >> 4) & 7, codes & 15
-        magnitude = np.where(
-            exponent == 0, (mantissa << 4) + 8, ((mantissa << 4) + 0x108) << np.maximum(exponent - 1, 0)
-        )
-        sign = np.where(codes & 0x80, 1, -1)
-    return (sign * magnitude / 32768).astype(np.float32)
+    every_code = io.BytesIO(bytes(range(256)))
+    options = {"samplerate": 8000, "channels": 1, "format": "RAW", "subtype": coding.upper(), "dtype": "float32"}
+    return np.asarray(soundfile.read(every_code, **options)[0])

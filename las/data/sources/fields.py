@@ -111,4 +111,4 @@ def _text(value: Value) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"the columns are {first_of(list(names))}" if names else "there are no columns"
+    return f"the columns are {first_of(names)}" if names else "there are no columns"

@@ -8,24 +8,22 @@ import dataclasses
 import fcntl
 import hashlib
 import io
-import itertools
 import json
 import os
 import wave
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress
 
 from las.data.synthesis import espeak_phones, voices
 from las.data.synthesis.espeak import Espeak
+from las.runtime import progress
 from las.runtime.errors import DataError
-from las.runtime.progress import console
 from las.storage import atomic, bounded
 
 EXTENSIONS = ("WAV", "PHN", "WRD", "TXT")
@@ -74,7 +72,7 @@ def complete(root: Path, plan: list[Planned], sound: RenderedSpeech, settings: d
             )
         record = {"settings": settings, "espeak": version}
         atomic.write_json(root / RECORD, record)
-        console.print(f"{LICENCE}, version {version}")
+        progress.say(f"{LICENCE}, version {version}")
         _make_all(root, [planned for planned in plan if not _is_there(root, planned)], sound, workers)
         hashes = {planned.path: _files_hash(root, planned) for planned in plan}
         total = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
@@ -99,26 +97,24 @@ def require_own(root: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_all(root: Path, plan: list[Planned], sound: RenderedSpeech, workers: int) -> None:
-    waiting = deque(plan)
+    idle: SimpleQueue[Espeak] = SimpleQueue()
 
-    def work(advance: Callable[[], None]) -> None:
-        """Make utterances until none is waiting."""
-        with Espeak() as espeak:
-            while True:
-                try:
-                    planned = waiting.popleft()
-                except IndexError:
-                    return
-                make(espeak, root, planned, sound)
-                advance()
-
-    with _progress(f"{root.name}: synthesising", len(plan)) as advance, ThreadPoolExecutor(workers) as pool:
+    def work(planned: Planned) -> None:
+        espeak = idle.get()
         try:
-            for future in [pool.submit(work, advance) for _ in range(workers)]:
-                future.result()
-        except BaseException:
-            waiting.clear()  # the other workers stop after their current utterance
-            raise
+            make(espeak, root, planned, sound)
+        finally:
+            idle.put(espeak)
+
+    with ExitStack() as helpers:
+        for _ in range(workers):
+            idle.put(helpers.enter_context(Espeak()))
+        pool = ThreadPoolExecutor(workers)
+        try:
+            for _ in progress.counted(pool.map(work, plan), len(plan), f"{root.name}: utterances synthesised"):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def make(espeak: Espeak, root: Path, planned: Planned, sound: RenderedSpeech) -> None:
@@ -211,21 +207,3 @@ def _alone(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show progress: a bar on a terminal, a line for every quarter elsewhere. Yields a callback for each utterance."""
-    if console.is_terminal:
-        with Progress(console=console) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda: bar.advance(task)
-    else:
-        finished = itertools.count(1)
-
-        def advance() -> None:
-            """Count one utterance."""
-            if (number := next(finished)) % max(1, total // 4) == 0:
-                console.print(f"{title} {number}/{total}")
-
-        yield advance
