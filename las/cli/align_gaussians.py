@@ -9,7 +9,7 @@ import torch
 
 from las.config.build import Config, build, option
 from las.data.corpora.base import Corpus
-from las.data.sampler import DECODED
+from las.data.loader import DECODED
 from las.hmm import gmm
 from las.hmm.aligner import Aligner, NetworkAligner, labelled_examples, recognition_schedule, say_round
 from las.hmm.gmm import GaussianModel

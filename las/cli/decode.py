@@ -8,7 +8,7 @@ from pathlib import Path
 from las.config.build import Config, build, check_value
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
-from las.data.sampler import BatchSize
+from las.data.loader import BatchSize
 from las.decoding import tuned_search
 from las.decoding.base import Search
 from las.decoding.evaluation import Condition, decode_split, write_lines, write_references

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import torch
 
 from las.config.build import Config
-from las.data import sampler
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader
+from las.data.loader import Batch, Loader, by_length, cut
 from las.data.manifest import Utterance
 from las.nn.kernels import choice
 from las.runtime import machine
@@ -62,7 +61,7 @@ def checks(config: Config, parts: TrainingParts, corpus: Corpus, train: Sequence
         limit = f"limits.longest_s={parts.limits.longest_s:g}"
         yield Check("longest batch", PROBLEM, f"all training utterances are longer than {limit}")
         return
-    longest = [usable[index] for index in sampler.cut(sampler.by_length(usable)[::-1], usable, parts.batch_size)[0]]
+    longest = [usable[index] for index in cut(by_length(usable)[::-1], usable, parts.batch_size)[0]]
     with choice.use_kernel(str(config["kernel"])):
         prediction = forecast(parts, longest, corpus)
     longest_s = longest[0].duration_s

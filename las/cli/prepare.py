@@ -9,10 +9,9 @@ from las.cli import corpus_page
 from las.config import overrides as config_overrides
 from las.config.build import build, check_value, compose
 from las.data import packing, quality
-from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
 from las.data.packing import PackedSplit
-from las.data.quality import QualityLimits, QualityProblem
+from las.data.quality import AudioScanCache, QualityLimits, QualityProblem
 from las.nn.model import SpeechModel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError

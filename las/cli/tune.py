@@ -15,9 +15,8 @@ from rich.table import Table
 
 from las.config.build import Config, build, check_value, compose
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader, drop_unknown_symbols
+from las.data.loader import BatchSize, Loader, drop_unknown_symbols, sequential
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize, sequential
 from las.decoding import tuned_search
 from las.decoding.base import Search
 from las.decoding.search import BeamSearch

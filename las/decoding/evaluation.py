@@ -14,9 +14,8 @@ from torch import Tensor
 from las.data import manifest
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, augmentation_seed, drop_unknown_symbols
+from las.data.loader import DECODED, Batch, BatchSize, Loader, augmentation_seed, drop_unknown_symbols, sequential
 from las.data.manifest import Utterance
-from las.data.sampler import DECODED, BatchSize, sequential
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Recogniser, Search
 from las.decoding.search import require_finite_scores

@@ -11,12 +11,10 @@ import torch
 from rich.table import Table
 
 from las.data import quality
-from las.data.audio_scan import AudioScanCache
 from las.data.corpora.base import Corpus
-from las.data.loader import Loader
+from las.data.loader import BatchSize, Loader, sequential
 from las.data.manifest import Utterance
-from las.data.quality import QualityLimits, QualityProblem
-from las.data.sampler import BatchSize, sequential
+from las.data.quality import AudioScanCache, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.nn.features import FITTED, Features
 from las.nn.model import SpeechModel

@@ -10,8 +10,8 @@ import torch
 from las.config.build import Config, build, check_value, checked, parameters, require, resolve
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
+from las.data.loader import BatchSampler, BatchSize
 from las.data.quality import QualityLimits
-from las.data.sampler import BatchSampler, BatchSize
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Search, is_of_frames, require_search
 from las.nn.acoustic_model import FrameModel

@@ -8,8 +8,7 @@ from benchmarks.records import SPREAD_S, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.config.build import build
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, drop_unknown_symbols
-from las.data.sampler import BatchSize, sequential
+from las.data.loader import Batch, BatchSize, Loader, drop_unknown_symbols, sequential
 from las.decoding import evaluation
 from las.decoding.evaluation import Search
 from las.decoding.search import BeamSearch

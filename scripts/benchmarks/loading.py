@@ -12,9 +12,8 @@ from benchmarks.inputs import BenchmarkModel
 from benchmarks.records import Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.config.build import Config
-from las.data.loader import Loader, augmentation_seed
+from las.data.loader import BatchSize, Loader, Plan, augmentation_seed, sequential
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize, Plan, sequential
 from las.runtime import devices, progress
 
 KEY_OF = functools.partial(augmentation_seed, 1, 0)

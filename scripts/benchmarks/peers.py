@@ -22,8 +22,7 @@ from benchmarks.records import SPREAD_S, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.speechbrain_las import IMPROBABLE, Sizes, SpeechBrainPeer
 from las.config.build import build, option
-from las.data.loader import Batch, Loader, augmentation_seed
-from las.data.sampler import BatchSize, sequential
+from las.data.loader import Batch, BatchSize, Loader, augmentation_seed, sequential
 from las.decoding import evaluation
 from las.decoding.base import Search
 from las.nn.kernels import choice

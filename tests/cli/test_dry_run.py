@@ -9,7 +9,7 @@ import torch
 from las.cli import dry_run
 from las.cli.dry_run import Forecast, Trial
 from las.config import build
-from las.data import sampler
+from las.data import loader
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.runtime import machine
@@ -27,7 +27,7 @@ class Prepared:
         self.corpus: Corpus = build.build(self.config["corpus"], where="corpus")
         self.parts = setup.build_parts(self.config, self.corpus)
         self.train: list[Utterance] = self.corpus.prepare(root / "manifests")["train"]
-        self.longest = [self.train[at] for at in sampler.by_length(self.train)[::-1]]
+        self.longest = [self.train[at] for at in loader.by_length(self.train)[::-1]]
 
     def forecast(self) -> Forecast:
         return dry_run.forecast(self.parts, self.longest, self.corpus)

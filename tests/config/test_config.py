@@ -13,7 +13,7 @@ from tiny import MODEL
 
 from las.config import build as runtime_config
 from las.data.corpora.base import Corpus
-from las.data.sampler import BatchSize
+from las.data.loader import BatchSize
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError

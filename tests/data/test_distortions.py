@@ -17,9 +17,8 @@ from las.data.augmentation.channel import MuLaw, RandomGain, TelephoneBand
 from las.data.augmentation.distortion import Talkers, decibels, power
 from las.data.augmentation.noise import AdditiveNoise, pink
 from las.data.augmentation.room import Reverberation, impulse_response, reverberated
-from las.data.loader import Loader, augmentation_seed
+from las.data.loader import BatchSize, Loader, augmentation_seed, sequential
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Characters
 from las.runtime.errors import ArgumentError, ConfigError
 

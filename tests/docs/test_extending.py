@@ -24,8 +24,7 @@ LISTING += ["reproduction/test_recipe.py"]
 USES_THE_EXAMPLES = """
 import sys, torch
 from las.cli import main
-from las.data import sampler
-from las.data.loader import Loader
+from las.data.loader import BatchSize, Loader, sequential
 from las.reproduction import jobs, recipe
 from las.config.build import build, compose
 from las.nn.cells.ln_input import LNInputLSTMCell
@@ -46,7 +45,7 @@ assert type(model.listener.layers[0].forwards.cell) is LNInputLSTMCell
 assert type(model.speller.cells[0]) is LNJoinedLSTMCell and model.speller.cells[0].cell_norm == "state"
 assert type(model.speller.attention) is CosineAttention
 loader = Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)
-(_, batch), = loader.batches(sampler.sequential(prepared["train"], sampler.BatchSize(2)))
+(_, batch), = loader.batches(sequential(prepared["train"], BatchSize(2)))
 output = model(batch.waveforms, batch.num_samples, batch.targets)
 build(compose("train", ["loss=confident"])["loss"]).objective(model, output, batch).backward()
 assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

@@ -17,8 +17,8 @@ import soundfile
 from faults import Tally, Training, sizes
 
 from las.data.audio import files, worker_pool
-from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
+from las.data.quality import AudioScanCache
 from las.runtime.errors import DataError, LasError
 
 RATE = 16000

@@ -24,7 +24,7 @@ from places import REPOSITORY
 from pretraining_stages import PLACES, Stage, between, in_the_first_update
 
 from las.data import manifest
-from las.data.sampler import BucketSampler
+from las.data.loader import BucketSampler
 from las.storage import run_directory
 from las.training.tasks.base import Validator
 from las.training.trainer import Trainer

@@ -10,8 +10,8 @@ from tiers import rest_slow
 from tiny_words import TRAIN, name, overrides, tree
 
 from las.data import quality
-from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
+from las.data.quality import AudioScanCache
 from las.data.tokenizers import Characters
 
 FAULTS = {

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from las.data.augmentation.augmentation import Augmentation
 from las.data.augmentation.distortion import Distortion
 from las.data.corpora.base import Corpus, audio_duration
+from las.data.loader import BatchSampler, BatchSize
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSampler, BatchSize
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Search
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State

@@ -81,7 +81,3 @@ def test_a_table_of_results_of_a_commit_has_the_same_rows() -> None:
 def test_it_holds_no_path_of_the_machine_that_made_it(golden: Path) -> None:
     for path in golden.rglob("*.json"):
         assert '"/' not in path.read_text(), path
-
-
-def test_it_is_small(golden: Path) -> None:
-    assert sum(path.stat().st_size for path in golden.rglob("*") if path.is_file()) < 200_000

@@ -6,9 +6,8 @@ from tiny import MODEL, RATE, overrides, tree
 
 from las.config.build import build, compose
 from las.data.corpora.base import Corpus
-from las.data.loader import collate, read
+from las.data.loader import BatchSize, collate, read
 from las.data.manifest import Utterance
-from las.data.sampler import BatchSize
 from las.decoding import evaluation
 from las.decoding.search import GreedySearch
 from las.nn.model import ListenAttendSpell

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from las.config import groups
 from las.data import manifest, packing, quality
 from las.data.audio import files
-from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Interval, Utterance
-from las.data.quality import QualityCriteria, QualityLimits, QualityProblem
+from las.data.quality import AudioScanCache, QualityCriteria, QualityLimits, QualityProblem
 from las.data.tokenizers import Tokenizer
 from las.runtime import devices
 from las.runtime.errors import ConfigError, DataError, suggest

@@ -16,10 +16,10 @@ from las.config import groups
 from las.config.build import require
 from las.data import learned_symbols, quality
 from las.data.audio import files, resampling
-from las.data.audio_scan import AudioScanCache, Headers
 from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
 from las.data.manifest import Utterance
+from las.data.quality import AudioScanCache, Headers
 from las.data.sources import fields, formats, parts, utterances
 from las.data.sources.base import Entry, ReadingOptions
 from las.data.text_rules import TextRules

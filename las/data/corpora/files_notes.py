@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from las.data.audio import shards
-from las.data.audio_scan import Headers
+from las.data.quality import Headers
 from las.data.sources import utterances
 from las.data.sources.base import Entry
 from las.data.text_rules import Change

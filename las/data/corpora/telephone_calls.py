@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from las.data.audio_scan import AudioScanCache
 from las.data.manifest import Utterance
+from las.data.quality import AudioScanCache
 from las.data.sources.utterances import OVERSHOOT_S
 from las.runtime.errors import DataError
 from las.storage import folders

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from las.data.audio import shards
 from las.data.audio.files import AudioInfo
-from las.data.audio_scan import Headers
 from las.data.manifest import Utterance
+from las.data.quality import Headers
 from las.data.sources.base import Entry
 from las.runtime.errors import DataError
 

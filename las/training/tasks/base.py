@@ -11,10 +11,9 @@ from torch.utils.tensorboard import SummaryWriter
 from las.config.build import Config
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
-from las.data.loader import Batch, Loader, Targets, drop_unknown_symbols
+from las.data.loader import Batch, BatchSize, Loader, Targets, drop_unknown_symbols, sequential
 from las.data.manifest import Utterance
 from las.data.quality import QualityLimits
-from las.data.sampler import BatchSize, sequential
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Search, prepare, tokens_of
 from las.hmm.lexicon import Lexicon

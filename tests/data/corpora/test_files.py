@@ -1,6 +1,7 @@
 """Recordings described by files: splits, symbols, rates, and every kind of bad input."""
 
 import csv
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -277,6 +278,8 @@ def test_file_names_that_occur_twice_get_their_folders(prepare: Prepare, tmp_pat
 def test_an_own_manifest_is_read_again_as_it_is(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "all.csv", recordings(tmp_path))
     prepare()
+    path, alignment = tmp_path / "data/manifests/files/train.jsonl", (manifest.Interval(0.0, 0.1, "a"),)
+    manifest.write(path, [dataclasses.replace(each, alignment=alignment) for each in manifest.read(path)])
     prepare("again", **{split: f"data/manifests/files/{split}.jsonl" for split in ("train", "dev", "test")})
     for split in ("train", "dev", "test"):
         assert written(tmp_path, split, "again") == written(tmp_path, split)

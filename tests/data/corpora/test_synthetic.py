@@ -175,14 +175,3 @@ def test_words_said_as_one_share_their_time() -> None:
 )  # fmt: skip
 def test_settings_that_make_no_corpus_are_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     refused(next(iter(settings)), lambda: corpus(tmp_path, **settings), kind=ConfigError)
-
-
-def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    theirs = tmp_path / "thesis.txt"
-    theirs.write_text("hers")
-    root = tmp_path / "tree"
-    root.mkdir()
-    (root / ".lock").symlink_to(theirs)
-    with pytest.raises(OSError, match=r"\.lock"):
-        corpus(root).synthesise()
-    assert theirs.read_text() == "hers"

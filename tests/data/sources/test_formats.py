@@ -318,9 +318,3 @@ def test_formats_are_known_by_name(tmp_path: Path) -> None:
     refused("a folder|corpus.format=csv", formats.read, kaldi(tmp_path), "csv", PLAIN)
     listed = [name for line in formats.LIST.splitlines()[1:] for name in line[:14].replace(",", "").split()]
     assert listed == list(formats.READERS)
-
-
-def test_a_manifest_of_this_package_keeps_its_times(tmp_path: Path) -> None:
-    aligned = Utterance("u1", "a.wav", 0, 0.0, 1.0, "a", "ann", (manifest.Interval(0.0, 0.5, "a"),))
-    manifest.write(tmp_path / "m.jsonl", [aligned])
-    assert formats.read(tmp_path / "m.jsonl", None, PLAIN)[1].entries[0].alignment == aligned.alignment
