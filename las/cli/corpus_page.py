@@ -7,9 +7,8 @@ from statistics import median
 from typing import Any
 
 from las.data.audio import embedded
-from las.data.audio_scan import segment_key
 from las.data.manifest import Utterance
-from las.data.quality import QualityProblem
+from las.data.quality import QualityProblem, segment_key
 from las.runtime import templates
 from las.runtime.errors import DataError
 from las.training.data_preparation import PreparedCorpus
