@@ -13,8 +13,8 @@ numbers agree, and near ties are decided by the model instead of by rounding.
 
 `BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
 (`las.nn.kernels.graphs.replayed`). The expansion of the open hypotheses by one symbol is
-`las.decoding.beam_expansion`, the record of the steps, from which the hypotheses are read at the end,
-`las.decoding.beam_expansion`; scorers and constraints are one call, `CombinedScorer.score`.
+`las.decoding.beam_expansion`, and so is the record of the steps, from which the hypotheses are read at the end;
+scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy

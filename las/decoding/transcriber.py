@@ -69,12 +69,8 @@ class Transcriber:
         config: Config,
         cutter: Callable[[int], Segmenter] = Segmenter,
     ) -> None:
-        self.model = model.eval()
-        self.tokens = tokens
-        self.sample_rate = sample_rate
-        self.search = search
-        self.config = config
-        self._cutter = cutter
+        self.model, self.tokens, self.sample_rate = model.eval(), tokens, sample_rate
+        self.search, self.config, self._cutter = search, config, cutter
 
     @functools.cached_property
     def cutter(self) -> Segmenter:

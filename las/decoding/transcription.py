@@ -112,13 +112,16 @@ def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: floa
 def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tuple[int, int]]:
     """The best common subsequence of words at about the same times, as pairs of indices into both.
 
-    A pair counts the more, the closer its times are; the sum is maximised by dynamic programming.
+    A pair counts the more, the closer its times are: 1 for equal times, 0 from a difference of `SAME_S`. The sum is
+    maximised by dynamic programming.
     """
     best: dict[tuple[int, int], float] = {}
     for i, j in itertools.product(range(len(left) + 1), range(len(right) + 1)):
         best[i, j] = max(best.get((i - 1, j), 0.0), best.get((i, j - 1), 0.0))
         if i and j:
-            best[i, j] = max(best[i, j], best[i - 1, j - 1] + _similarity(left[i - 1], right[j - 1]))
+            one, other = left[i - 1], right[j - 1]
+            alike = max(1 - abs(one.centre_s - other.centre_s) / SAME_S, 0.0) if one.text == other.text else 0.0
+            best[i, j] = max(best[i, j], best[i - 1, j - 1] + alike)
     pairs, i, j = [], len(left), len(right)
     while i and j:
         if best[i, j] == best[i - 1, j]:
@@ -129,11 +132,6 @@ def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tup
             i, j = i - 1, j - 1
             pairs.append((i, j))
     return pairs[::-1]
-
-
-def _similarity(left: TimedWord, right: TimedWord) -> float:
-    """Similarity of two words: 1 for equal words at equal times, 0 from a difference of `SAME_S`, or if they differ."""
-    return max(1 - abs(left.centre_s - right.centre_s) / SAME_S, 0.0) if left.text == right.text else 0.0
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from las.hmm.tying import TiedStates
 from las.nn.acoustic_model import AcousticModel
 from las.nn.features import Features
 from las.runtime import progress
+from las.runtime.errors import first_of
 
 TRIPHONE_SCHEDULE = Schedule(first=4, doublings=2, after_each=3)
 """One doubling less than monophones have, of more states."""
@@ -76,10 +77,8 @@ class Alignment(NamedTuple):
     def say_without_path(self) -> None:
         """Name the utterances that are too short for their words: there is no alignment of them."""
         if names := self.without_path:
-            listed = ", ".join(names[:20]) + (f" and {len(names) - 20} others" if len(names) > 20 else "")
-            progress.say(
-                f"{len(names)} utterances have fewer frames than their words have states, not aligned: {listed}"
-            )
+            fault = "utterances have fewer frames than their words have states, not aligned"
+            progress.say(f"{len(names)} {fault}: {first_of(names, 20)}")
 
 
 class Aligner:

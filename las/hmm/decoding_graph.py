@@ -65,14 +65,13 @@ class DecodingGraph(NamedTuple):
 
 
 class _Symbols(NamedTuple):
-    """Input labels of L o G beyond those of phones: where G backs off, after silence, after equal pronunciations."""
+    """Input labels of L o G beyond those of phones: where G backs off, and after silence.
+
+    The pronunciation of number n, from 1, among equal ones ends with the symbol `pause + n`.
+    """
 
     backoff: int
     pause: int
-
-    def homophone(self, number: int) -> int:
-        """The symbol of the pronunciation of this number, from 1, among equal ones."""
-        return self.pause + number
 
 
 def build(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> DecodingGraph:
@@ -112,7 +111,7 @@ def _lexicon_fst(lexicon: Lexicon, topology: Topology, words: tuple[str, ...], s
         rows.append((num_states, symbols.pause, EPSILON, 0.0, _BETWEEN))
         num_states += 1
     for label, phones, number, cost in _pronunciations(lexicon, topology, words):
-        path = [*phones, *([symbols.homophone(number)] if number else [])]
+        path = [*phones, *([symbols.pause + number] if number else [])]
         state = _BETWEEN
         for place, phone in enumerate(path):
             target = _AFTER if place == len(path) - 1 else num_states
@@ -120,8 +119,7 @@ def _lexicon_fst(lexicon: Lexicon, topology: Topology, words: tuple[str, ...], s
             rows.append((state, phone, EPSILON if place else label, 0.0 if place else cost, target))
             state = target
     sources, inputs, outputs, costs, targets = zip(*rows, strict=True)
-    integers = (np.array(each, np.int64) for each in (sources, inputs, outputs, targets))
-    source, read, written, target_states = integers
+    source, read, written, target_states = (np.array(each, np.int64) for each in (sources, inputs, outputs, targets))
     finals = np.full(num_states, np.inf, np.float32)
     finals[_BETWEEN] = 0.0
     return Fst(_AFTER, finals, Arcs(source, read, written, np.array(costs, np.float32), target_states))

@@ -10,7 +10,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,10 @@ def of_mapped_pdfs(path: Path, map_file: Path, topology: Topology, times: FrameT
     found, mapping = pdfs(path), pdf_map(map_file, topology)
 
     def make(name: str, utterance: Utterance, num_frames: int, where: str) -> Labels:
-        return labels.fitted(mapped(found[name], mapping, where), num_frames, where)
+        given = found[name].tolist()
+        if lacking := sorted(set(given) - mapping.keys()):
+            raise DataError(f"{where}: the map has no line for the pdf {lacking[0]}")
+        return labels.fitted(np.array([mapping[pdf] for pdf in given], np.int16), num_frames, where)
 
     return ImportedLabels(path, found.keys(), LabelKind.of(topology, times), make)
 
@@ -159,13 +162,6 @@ def pdf_map(path: Path, topology: Topology) -> dict[int, int]:
             raise DataError(f"{where}: the pdf {pdf} is in a line above already")
         found[pdf] = NUM_STATES * require_phone(fields[1], topology.phones, where) + state
     return found
-
-
-def mapped(given: Labels, mapping: Mapping[int, int], where: str) -> Labels:
-    """Labels in our pdfs. Raises DataError, which begins with `where`, for a pdf that the map lacks."""
-    if lacking := sorted(set(given.tolist()) - mapping.keys()):
-        raise DataError(f"{where}: the map has no line for the pdf {lacking[0]}")
-    return np.array([mapping[pdf] for pdf in given.tolist()], np.int16)
 
 
 def _ctm(path: Path) -> dict[str, list[Interval]]:

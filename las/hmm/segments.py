@@ -4,7 +4,7 @@ A frame stands for the time around the centre of its window. An interval has the
 boundary between two frames lies in the middle of their centres.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,15 +58,11 @@ def aligned(
         Interval(start, end, segment.phone)
         for segment, start, end in zip(visited, boundaries[:-1], boundaries[1:], strict=True)
     ]
-    of_words = [(segment.word, phone) for segment, phone in zip(visited, phones, strict=True)]
-    return AlignedUtterance(utterance_id, duration_s, phones, list(_words(words, of_words)))
-
-
-def _words(words: Sequence[str], phones: Sequence[tuple[int | None, Interval]]) -> Iterator[Interval]:
-    """Words from their first phone to their last one."""
+    found = []
     for index, word in enumerate(words):
-        own = [phone for place, phone in phones if place == index]
-        yield Interval(own[0].start_s, own[-1].end_s, word)
+        own = [phone for segment, phone in zip(visited, phones, strict=True) if segment.word == index]
+        found.append(Interval(own[0].start_s, own[-1].end_s, word))
+    return AlignedUtterance(utterance_id, duration_s, phones, found)
 
 
 def boundary_distances(found: Sequence[Interval], known: Sequence[Interval]) -> list[float]:

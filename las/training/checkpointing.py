@@ -293,23 +293,6 @@ def _ended_early(saved: Checkpoint) -> bool:
     return bool(saved.state.get("early_end") or (every is not None and step % every))
 
 
-class Convergence(NamedTuple):
-    """Updates until a run was at its best. The two definitions differ by the tail of small improvements."""
-
-    best_step: int
-    """Step of the best dev error."""
-    within_one_percent_step: int
-    """First step whose dev error is within 1 % (relative) of it."""
-    best_dev_error: float
-
-
-def convergence(validations: Sequence[DevResult]) -> Convergence:
-    """Find the steps to converge from validations in order; the earliest of equal errors counts."""
-    best = min(validations, key=lambda each: (each.error, each.step))
-    within = next(each.step for each in validations if each.error <= 1.01 * best.error)
-    return Convergence(best.step, within, best.error)
-
-
 def convergence_verdict(validations: Sequence[DevResult], criterion: str) -> str:
     """Say how much better a training still became at its end, by the rule that tables of recipes go by."""
     values = [each.error if criterion == "dev_error" else each.loss for each in validations]
@@ -321,12 +304,16 @@ def convergence_verdict(validations: Sequence[DevResult], criterion: str) -> str
 
 
 def summary(validations: Sequence[DevResult], selection: Selection) -> dict[str, Any]:
-    """Entries of result.json about the validations: steps to the best, the choice of each criterion, the end."""
-    steps = convergence(validations)
+    """Entries of result.json about the validations: steps to converge, the choice of each criterion, the end.
+
+    A run has converged at the step of the best dev error, the earliest of equal ones, or at the first step whose dev
+    error is within 1 % (relative) of it; the two differ by the tail of small improvements.
+    """
+    least = min(validations, key=lambda each: (each.error, each.step))
     choices = {each: selection._replace(criterion=each).best(validations) for each in CRITERIA}
     return {
-        "steps_to_converge": steps.best_step,
-        "steps_to_within_one_percent": steps.within_one_percent_step,
+        "steps_to_converge": least.step,
+        "steps_to_within_one_percent": next(each.step for each in validations if each.error <= 1.01 * least.error),
         "select": selection.criterion,
         "best_step": choices[selection.criterion].step,
         "choices": {name: choice.to_dict() for name, choice in choices.items()},

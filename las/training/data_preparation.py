@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from las.runtime.errors import ConfigError, DataError, StorageError
 from las.storage import atomic, bounded
 
 Splits = dict[str, list[Utterance]]
-NumStates = Callable[[int], int]
 LEDGER = "bad_utterances.jsonl"
 DATA_DIR = "data"
 """The default `data_dir` of configs/*.yaml."""
@@ -48,7 +47,11 @@ class PreparedCorpus(NamedTuple):
         With a model, those of utterances that are too short for it are among them.
         """
         utterances, threads = self.splits[split], os.cpu_count() or 1
-        num_states = None if model is None else num_states_of(model, utterances, self.corpus.sample_rate)
+        num_states = None
+        if model is not None:
+            lengths = sorted({quality.num_samples(each, self.corpus.sample_rate) for each in utterances})
+            states = model.num_states(torch.tensor(lengths, dtype=torch.int64)).tolist()
+            num_states = dict(zip(lengths, states, strict=True)).__getitem__
         title, ctc = f"{split}: audio files read", model is not None and model.ctc is not None
         return self.corpus.problems(utterances, num_states, threads, self.limits, self.readings, title, ctc)
 
@@ -97,13 +100,6 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
             f"it there: las prepare {shlex.join(words)}"
         )
     return corpus.prepare(Path(data_dir) / "manifests")
-
-
-def num_states_of(model: SpeechModel, utterances: Sequence[Utterance], sample_rate: int) -> NumStates:
-    """A function from the number of samples of an utterance to the model's number of encoded states."""
-    lengths = sorted({quality.num_samples(utterance, sample_rate) for utterance in utterances})
-    states = model.num_states(torch.tensor(lengths, dtype=torch.int64)).tolist()
-    return dict(zip(lengths, states, strict=True)).__getitem__
 
 
 def readings_path(corpus: Corpus, data_dir: Path) -> Path:
@@ -168,29 +164,23 @@ def filter_training_utterances(
 
 
 def usable_utterances(data: PreparedCorpus, problems: list[QualityProblem], log: Path | None = None) -> list[Utterance]:
-    """Training utterances without problems, of at most `limits.longest_tokens` tokens.
+    """Training utterances without problems, of at most `limits.longest_tokens` tokens; longer ones are counted.
 
     Raises DataError if there is none.
     """
     bad = {problem.utterance_id for problem in problems}
-    remaining = short_enough([utterance for utterance in data.train if utterance.id not in bad], data, log)
+    remaining = [utterance for utterance in data.train if utterance.id not in bad]
+    limit, tokens = data.limits.longest_tokens, data.corpus.tokens
+    if limit is not None:
+        short = [utterance for utterance in remaining if len(tokens.encode(utterance.text)) <= limit]
+        longer, remaining = len(remaining) - len(short), short
+        of_all = f"{longer} of {len(data.train)} utterances ({100 * longer / len(data.train):.1f} %)"
+        progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={limit} tokens", log)
     if not remaining:
         raise DataError(
             f"{data.corpus.name}: no training utterance remains, all are left out: las check names each problem"
         )
     return remaining
-
-
-def short_enough(utterances: list[Utterance], data: PreparedCorpus, log: Path | None) -> list[Utterance]:
-    """The utterances of at most `limits.longest_tokens` tokens; the number of longer ones is printed."""
-    limit, tokens = data.limits.longest_tokens, data.corpus.tokens
-    if limit is None:
-        return utterances
-    short = [utterance for utterance in utterances if len(tokens.encode(utterance.text)) <= limit]
-    longer = len(utterances) - len(short)
-    of_all = f"{longer} of {len(data.train)} utterances ({100 * longer / len(data.train):.1f} %)"
-    progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={limit} tokens", log)
-    return short
 
 
 def require_decodable(data: PreparedCorpus, split: str, log: Path, num_listed: int = 10) -> None:

@@ -107,13 +107,8 @@ class GradientTransform:
         for key, value in {"zero_above": zero_above, "clip_value": clip_value, "clip_norm": clip_norm}.items():
             if value is not None and not value > 0.0:
                 raise ArgumentError(f"{key}={value} lets no gradient through: it must be above 0, or null for none")
-        self.seed = seed
-        self.l2 = l2
-        self.l2_parameters = l2_parameters
-        self.noise = noise
-        self.zero_above = zero_above
-        self.clip_value = clip_value
-        self.clip_norm = clip_norm
+        self.seed, self.l2, self.l2_parameters, self.noise = seed, l2, l2_parameters, noise
+        self.zero_above, self.clip_value, self.clip_norm = zero_above, clip_value, clip_norm
 
     @torch.no_grad()
     def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> float:

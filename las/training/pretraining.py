@@ -82,11 +82,6 @@ class Stage(NamedTuple):
         """Name in the log."""
         return f"stage {self.number} of {self.total}"
 
-    @property
-    def ending(self) -> str:
-        """End of the stage in the log; empty for the last one."""
-        return "" if self.is_last else f", to the end of sub-epoch {self.until}"
-
 
 def stages(config: Config) -> list[Stage]:
     """List the stages of a training, of which the last is the whole one.
@@ -174,14 +169,11 @@ class ParameterTransfer(NamedTuple):
     dropped: list[str]
 
     def __str__(self) -> str:
-        transferred = f"{len(self.copied) + len(self.enlarged)} tensors"
-        enlarged = f", {len(self.enlarged)} of them into larger ones" if self.enlarged else ""
+        line = f"{len(self.copied) + len(self.enlarged)} tensors"
+        if self.enlarged:
+            line += f", {len(self.enlarged)} of them into larger ones"
         lists = (("new", self.new), ("left behind", self.dropped))
-        return (
-            transferred
-            + enlarged
-            + "".join(f"; {label}: {', '.join(self._short(names))}" for label, names in lists if names)
-        )
+        return line + "".join(f"; {label}: {', '.join(self._short(names))}" for label, names in lists if names)
 
     def _short(self, names: Sequence[str]) -> list[str]:
         """Shorten the names of a module's tensors to the module's, `listener.layers.3`, unless some were copied."""

@@ -121,7 +121,7 @@ class Trainer:
         try:
             with devices.garbage_frozen(), self.signals, self.progress:
                 self._make_up_validation()
-                while not self._finished():
+                while not self.ending():
                     self._epoch()
         finally:
             if self.board is not None:
@@ -136,9 +136,6 @@ class Trainer:
         if start.statistics == "corpus" and self.model.features is not None:
             data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.parts.batch_size)
         self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)
-
-    def _finished(self) -> bool:
-        return self.ending() != ""
 
     def ending(self) -> str:
         """The rule that ends the training where it stands, in words; empty if none does."""
@@ -186,7 +183,7 @@ class Trainer:
                 self.state.early_end = not ends
                 self._validate(update.loss)
             self._answer_signals()
-            if self._finished():
+            if self.ending():
                 return
         self.state.epoch, self.state.next_batch = self.state.epoch + 1, 0
 

@@ -202,7 +202,8 @@ class Training:
         parameters = setup.num_parameters(trainer.model)
         lines = []
         if stage.total > 1:
-            lines.append(f"{stage.name}{stage.ending}: {', '.join(stage.changes) or 'the whole training'}")
+            ending = "" if stage.is_last else f", to the end of sub-epoch {stage.until}"
+            lines.append(f"{stage.name}{ending}: {', '.join(stage.changes) or 'the whole training'}")
         lines.append(
             f"{config['name']}: {parameters:,} parameters, {len(trainer.data.train)} training utterances, {size}, "
             f"{device}, {f'{processes} processes, ' if processes > 1 else ''}{torch.get_num_threads()} threads"

@@ -72,10 +72,6 @@ class Transfer(NamedTuple):
     dropped: list[str]
     """Symbols that only the source has."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for `warm_start.json`."""
-        return self._asdict() | {"tensors": [each._asdict() for each in self.tensors]}
-
 
 class WarmStart:
     """Beginning of a training with the parameters of a trained model; without a `source`, the usual beginning.
@@ -302,10 +298,11 @@ def show(warm_start: WarmStart, transfer: Transfer, run: RunDirectory) -> None:
     progress.say(f"warm start from {warm_start.source}: {summary(transfer)}", log)
     for line in aligned(rows(transfer, warm_start.thaw_step)):
         progress.say(f"  {line}", log)
-    for line in [*remarks(transfer, warm_start), *settings(transfer, run.config["model"])]:
+    for line in remarks(transfer, warm_start, run.config["model"]):
         progress.say(line, log)
     if run.writes:
-        atomic.write_json(run.directory / "warm_start.json", transfer.to_dict(), durable=True)
+        plain = transfer._asdict() | {"tensors": [each._asdict() for each in transfer.tensors]}
+        atomic.write_json(run.directory / "warm_start.json", plain, durable=True)
 
 
 def aligned(listed: Sequence[tuple[str, ...]]) -> list[str]:
@@ -342,34 +339,26 @@ def summary(transfer: Transfer) -> str:
     return ", ".join(counts) + (f"; {frozen} of them frozen" if frozen else "")
 
 
-def remarks(transfer: Transfer, warm_start: WarmStart) -> list[str]:
-    """Lines about the symbols, where the vocabularies differ, and about tensors of the source that were not taken."""
+def remarks(transfer: Transfer, warm_start: WarmStart, section: Config) -> list[str]:
+    """Lines about symbols where the vocabularies differ, tensors of the source that were not taken, and settings of the
+    model's `section` that differ from the source's: a tensor may fit and mean something else.
+    """
     lines = []
     if transfer.new or transfer.dropped:
         line = f"symbols: {len(transfer.common)} of {len(transfer.common) + len(transfer.new)} are known to the source"
         line += f", new: {first_of([*map(repr, transfer.new)], 12)}" if transfer.new else ""
-        lines.append(
-            line
-            + (
-                f"; its others are left behind: {first_of([*map(repr, transfer.dropped)], 12)}"
-                if transfer.dropped
-                else ""
-            )
-        )
+        left = first_of([*map(repr, transfer.dropped)], 12)
+        lines.append(f"{line}; its others are left behind: {left}" if left else line)
         if any(tensor.frozen and tensor.origin == "resized" for tensor in transfer.tensors) and transfer.new:
             until = "" if warm_start.thaw_step is None else f" until step {warm_start.thaw_step}"
             lines.append(f"frozen with the initial values of new symbols: they are not learned{until}")
     if transfer.left_behind:
         modules = dict.fromkeys(_split(name)[0] for name in transfer.left_behind)
         lines.append(f"left behind in the source: {', '.join(modules)}")
+    if differing := differences(transfer.source["model"], section):
+        listed = first_of(differing, SETTINGS_LISTED)
+        lines.append(f"settings of the model that differ (source -> here): {listed}")
     return lines
-
-
-def settings(transfer: Transfer, section: Config) -> list[str]:
-    """A line about settings of the model that differ from the source's: a tensor may fit and mean something else."""
-    differing = differences(transfer.source["model"], section)
-    listed = first_of(differing, SETTINGS_LISTED)
-    return [f"settings of the model that differ (source -> here): {listed}"] if differing else []
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from las.cli import train
 from las.nn.attention.diagnostics import Alignment
 from las.training import chance
 from las.training.chance import ChanceLevel
-from las.training.checkpointing import DevResult, Selection, TrainingState, convergence
+from las.training.checkpointing import DevResult, Selection, TrainingState, summary
 from las.training.tasks.base import Validation, Validator
 
 DEAF, LEARNING = DevResult(150, 0.698, 2.58), DevResult(1500, 0.75, 0.84)
@@ -126,4 +126,5 @@ CONVERGED = {
 @pytest.mark.parametrize("errors", CONVERGED)
 def test_convergence_is_the_first_best_and_the_first_within_one_percent(errors: Sequence[float]) -> None:
     validations = [DevResult(10 * number, error) for number, error in enumerate(errors, start=1)]
-    assert convergence(validations) == (*CONVERGED[errors], min(errors))
+    found = summary(validations, Selection())
+    assert (found["steps_to_converge"], found["steps_to_within_one_percent"]) == CONVERGED[errors]

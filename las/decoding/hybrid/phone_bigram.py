@@ -6,7 +6,6 @@ with three states for each phone, from left to right, that are kept or left with
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,16 +19,6 @@ STATES = 3
 STEP = math.log(0.5)
 """Score of keeping a state, and of leaving it."""
 KEPT, MOVED = 0, 1
-
-
-class _Column(NamedTuple):
-    """Best scores of one frame, [batch, phones, states], and how each was reached."""
-
-    scores: Tensor
-    moves: Tensor
-    """KEPT or MOVED: from the state before; for a first state from a phone."""
-    sources: Tensor
-    """The phone before, of first states, [batch, phones]."""
 
 
 class PhoneBigramSearch(FrameSearch):
@@ -65,33 +54,37 @@ class PhoneBigramSearch(FrameSearch):
         bigram = self.lm_scale * decoder.bigram + self.insertion
         score = torch.full_like(emissions[:, 0], -math.inf)
         score[:, :, 0] = bigram[0, 1:] + emissions[:, 0, :, 0]
-        columns, ends = [], torch.empty_like(score)
+        moves = [torch.zeros_like(score, dtype=torch.uint8)]
+        sources = [torch.zeros_like(score[:, :, 0], dtype=torch.int16)]
+        ends = torch.empty_like(score)
         for frame in range(emissions.shape[1]):
             if frame:
-                columns.append(_advance(score, bigram[1:, 1:]))
-                score = columns[-1].scores + emissions[:, frame]
+                best, moved, source = _advance(score, bigram[1:, 1:])
+                score = best + emissions[:, frame]
+                moves.append(moved)
+                sources.append(source)
             ends = torch.where((num_states == frame + 1).view(-1, 1, 1), score, ends)
         finals = ends[:, :, -1] + STEP + bigram[1:, 0] - self.insertion
-        best, phones = finals.max(dim=-1)
-        moves = torch.stack([torch.zeros_like(score, dtype=torch.uint8), *(each.moves for each in columns)]).cpu()
-        sources = torch.stack(
-            [torch.zeros_like(score[:, :, 0], dtype=torch.int16), *(each.sources for each in columns)]
-        ).cpu()
+        all_moves, all_sources = torch.stack(moves).cpu(), torch.stack(sources).cpu()
+        rows = zip(num_states.tolist(), *(each.tolist() for each in finals.max(dim=-1)), strict=True)
         return [
-            [_hypothesis(moves[:frames, row], sources[:frames, row], phone, score)]
-            for row, (frames, phone, score) in enumerate(
-                zip(num_states.tolist(), phones.tolist(), best.tolist(), strict=True)
-            )
+            [_hypothesis(all_moves[:frames, row], all_sources[:frames, row], phone, total)]
+            for row, (frames, total, phone) in enumerate(rows)
         ]
 
 
-def _advance(score: Float[Tensor, "batch phones states"], bigram: Float[Tensor, "phones phones"]) -> _Column:
-    """Best scores of the next frame without its emissions."""
+def _advance(
+    score: Float[Tensor, "batch phones states"], bigram: Float[Tensor, "phones phones"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Best scores of the next frame without its emissions, and how each was reached.
+
+    States are KEPT, or MOVED to from the state before; a first state from the phone of the last array, [batch, phones].
+    """
     entered, sources = (score[:, :, -1].unsqueeze(2) + bigram).max(dim=1)
     arriving = STEP + torch.cat([entered.unsqueeze(2), score[:, :, :-1]], dim=2)
     both = torch.stack([score + STEP, arriving])
     scores, moves = both.max(dim=0)
-    return _Column(scores, moves.to(torch.uint8), sources.to(torch.int16))
+    return scores, moves.to(torch.uint8), sources.to(torch.int16)
 
 
 def _hypothesis(moves: Tensor, sources: Tensor, phone: int, score: float) -> Hypothesis:

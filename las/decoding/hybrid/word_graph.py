@@ -29,7 +29,7 @@ from las.hmm.topology import StateNumbering
 from las.lm import arpa, ngram, word_ngram
 from las.nn.acoustic_model import FrameScores
 from las.runtime import progress
-from las.runtime.errors import ConfigError, DataError, NumericalError
+from las.runtime.errors import ConfigError, DataError, NumericalError, first_of
 
 BEAMS = (0.01, 1e6)
 """Smallest and greatest beam."""
@@ -38,7 +38,6 @@ MIN_ACTIVE = 20
 LATTICE_SHARE = 0.25
 """Share of the beam within which the paths of n-best lists are kept."""
 _BOUNDARIES = (arpa.START, arpa.END, arpa.UNKNOWN)
-_NUM_SHOWN = 5
 
 
 class _Prepared(NamedTuple):
@@ -215,8 +214,8 @@ def read_grammar(path: str | Path | None, lexicon: Lexicon) -> Grammar:
     words = tuple(sorted(set(known) & set(listed)))
     if not words:
         raise DataError(
-            f"{model.name}: none of its {len(listed)} words is among the {len(known)} of the dictionary, which begins "
-            f"{_shown(known)}, and the grammar {_shown(listed)}: are they of the same language, and in the same case?"
+            f"{model.name}: none of its {len(listed)} words ({first_of(listed, 5)}) is among the {len(known)} of the "
+            f"dictionary ({first_of(known, 5)}): are they of the same language, and in the same case?"
         )
     _say_left_out(model.name, sorted(set(listed) - set(words)), "the dictionary lacks")
     _say_left_out("the dictionary", sorted(set(known) - set(words)), f"{model.name} lacks")
@@ -241,8 +240,4 @@ def grammar_of_model(model: arpa.Model, words: tuple[str, ...]) -> Grammar:
 
 def _say_left_out(name: str, words: list[str], reason: str) -> None:
     if words:
-        progress.say(f"{name}: {len(words):,} words that {reason} are left out: {_shown(words)}")
-
-
-def _shown(words: list[str]) -> str:
-    return ", ".join(words[:_NUM_SHOWN]) + (" ..." if len(words) > _NUM_SHOWN else "")
+        progress.say(f"{name}: {len(words):,} words that {reason} are left out: {first_of(words, 5)}")

@@ -67,10 +67,6 @@ class LabelSource(ABC):
         begins = np.flatnonzero((np.diff(phones, prepend=-1) != 0) | (np.diff(states, prepend=0) < 0))
         return [self.topology.phones[phone] for phone in phones[begins]]
 
-    def num_frames(self, utterance: Utterance) -> int:
-        """Frames that the features of an utterance have."""
-        return _num_frames(self.features, utterance)
-
 
 class TimedLabels(LabelSource):
     """Labels from the times of phones that a corpus knows; its texts are phones, and `states` theirs."""
@@ -84,7 +80,7 @@ class TimedLabels(LabelSource):
                 f"labels={ALIGN}"
             )
         where = f"utterance {utterance.id}"
-        return labels.of_times(intervals, self.num_frames(utterance), self.topology, self.times, where)
+        return labels.of_times(intervals, _num_frames(self.features, utterance), self.topology, self.times, where)
 
 
 class StoredLabels(LabelSource):
@@ -98,7 +94,7 @@ class StoredLabels(LabelSource):
 
     def targets(self, utterance: Utterance) -> Labels:
         """Labels of an utterance, all NO_LABEL without a path. Raises DataError for labels of other audio."""
-        num_frames = self.num_frames(utterance)
+        num_frames = _num_frames(self.features, utterance)
         if utterance.id not in self.stored:
             return np.full(num_frames, NO_LABEL, np.int16)
         return labels.fitted(self.stored.of(utterance.id), num_frames, f"{self.stored.folder}: {utterance.id}")
@@ -189,8 +185,12 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
     origin = {"labels": stored.content_hash}
     if lexicon.silence is not None:
         origin["lexicon"] = lexicon.content_hash
-    missing = _without_labels(source.stored, train)
-    remarks = _remarks(missing, _without_labels(source.stored, dev), stored.folder)
+    missing, of_dev = ([each.id for each in part if each.id not in source.stored] for part in (train, dev))
+    remarks = [f"labels of frames from {stored.folder}"]
+    for names, fate in ((missing, "left out of training"), (of_dev, "decoded and scored but not in the dev loss")):
+        if names:
+            counted = f"{len(names)} utterance{'' if len(names) == 1 else 's'}"
+            remarks.append(f"without labels of frames, {fate}: {counted}: {first_of(names, NUM_LISTED)}")
     if len(missing) == len(train):
         raise DataError(
             f"{stored.folder}: these are labels of another corpus: it has none of {train[0].id}, nor of any other "
@@ -199,17 +199,3 @@ def of_config(corpus: Corpus, model: AcousticModel, splits: Splits, config: Conf
     by_words = None if lexicon.silence is None else lexicon
     tied = states if isinstance(states, TiedStates) else None
     return TrainingTargets(source, origin, by_words, tied, frozenset(missing), remarks)
-
-
-def _without_labels(stored: FrameLabels, utterances: Sequence[Utterance]) -> list[str]:
-    return [each.id for each in utterances if each.id not in stored]
-
-
-def _remarks(missing: Sequence[str], of_dev: Sequence[str], folder: Path) -> list[str]:
-    """Lines that name the utterances without labels."""
-    lines = [f"labels of frames from {folder}"]
-    for names, fate in ((missing, "left out of training"), (of_dev, "decoded and scored but not in the dev loss")):
-        if names:
-            counted = f"{len(names)} utterance{'' if len(names) == 1 else 's'}"
-            lines.append(f"without labels of frames, {fate}: {counted}: {first_of([*names], NUM_LISTED)}")
-    return lines
