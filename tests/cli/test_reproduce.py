@@ -208,3 +208,17 @@ def test_every_recipe_passes_smoke(name: str, smoke_root: Path, las: Las) -> Non
 def smoke_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One prepared corpus for all recipes."""
     return tiny.tree(tmp_path_factory.mktemp("smoke"))
+
+
+@pytest.mark.slow
+def test_seeds_are_added_until_the_hours_are_used_up(two_rows: None, corpus: Path, las: Las) -> None:
+    tiny_rows = [*tiny.MODEL, *tiny.SHORT, *tiny.QUICK, "schedule=constant", "optim.lr=0.01"]
+    command = ("reproduce", "recipe=bo18_table3", "tier=open", *places(corpus), *tiny_rows, "until=decided")
+    answer = las(*command, "hours=0.0001")
+    answer.succeeds()
+    assert "hours are over" in answer.out
+    begun = sorted(path.parent.name for path in (corpus / "runs").glob("*/timit/*/result.json"))
+    assert len(begun) == 2 and all(name.startswith("seed1-") for name in begun)
+    assert (corpus / "results/bo18_table3-open-timit.json").is_file()
+    again = las(*command, "hours=0.0")
+    assert again.code == 0 and "== 1 of" not in again.out, "nothing is trained twice"
