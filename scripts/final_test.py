@@ -1,0 +1,72 @@
+"""Decode test-clean with a finished LibriSpeech training, once for each row of the final table and seed.
+
+    python scripts/final_test.py row=librispeech5 checkpoint=runs/librispeech5/mini_librispeech/seed1 [search=...]
+
+Nothing is chosen on test-clean: a training never evaluates it, and this command appends a line to the log and refuses a
+row and seed that have one. corpus.root=... is another tree of LibriSpeech than that of the training.
+"""
+
+import datetime
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from las.config.build import build
+from las.decoding import evaluation, tuned_search
+from las.decoding.transcriber import load
+from las.runtime import progress
+from las.runtime.errors import ConfigError, LasError
+from las.scoring import error_rates
+from las.storage import atomic, bounded
+from las.storage.run_directory import commit
+from las.training import data_preparation
+
+LOG = Path(__file__).parents[1] / "docs" / "test_clean.jsonl"
+PART = "test-clean"
+
+
+def lines(log: Path = LOG) -> list[dict[str, Any]]:
+    """Read the log; empty before the first line."""
+    return bounded.stored_lines(log) if log.exists() else []
+
+
+def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
+    """Decode, append the line and return it. Raises ConfigError for a row and seed that were decoded before."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    if not given.get("row") or not given.get("checkpoint"):
+        raise ConfigError("give row=NAME and checkpoint=RUN")
+    row, root = given.pop("row"), given.pop("corpus.root", None)
+    config = tuned_search.compose("decode", [f"{key}={value}" for key, value in given.items()] + [f"split={PART}"])
+    transcriber = load(config["checkpoint"], build(config["search"], where="search"))
+    training = transcriber.config
+    key = {"row": row, "seed": training["seed"]}
+    if any(key.items() <= line.items() for line in lines(log)):
+        raise ConfigError(f"row={row}, seed {key['seed']}: decoded already. test-clean is read once for each ({log})")
+    values = training["corpus"] | {"evaluate": [PART], "partial": True} | ({"root": root} if root else {})
+    corpus = build(values, where="corpus")
+    (split,) = corpus.splits[1:]
+    utterances = data_preparation.prepared(corpus, training["data_dir"])[split]
+    with tempfile.TemporaryDirectory() as folder:
+        score = evaluation.decode_split(transcriber, corpus, split, utterances, Path(folder) / "hypotheses.jsonl")
+    line = {
+        **key,
+        **error_rates.as_dict(score, corpus.metric),
+        "search": repr(transcriber.search),
+        "checkpoint": config["checkpoint"],
+        "commit": commit(),
+        "date": datetime.date.today().isoformat(),
+    }
+    written = [json.dumps(each) + "\n" for each in [*lines(log), line]]
+    atomic.write(log, written)
+    progress.say(f"{PART}: {error_rates.line(score, corpus.metric)}; appended to {log}")
+    return line
+
+
+if __name__ == "__main__":
+    try:
+        final_test(sys.argv[1:])
+    except LasError as error:
+        print(f"final_test: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
