@@ -12,7 +12,7 @@ from las.config.build import build, check_value, compose
 from las.data.corpora.base import Corpus
 from las.data.tokenizers import Tokenizer
 from las.lm import loading, lstm
-from las.lm.kenlm import KenLM
+from las.lm.loading import KenLM
 from las.lm.lstm import LSTMLanguageModel
 from las.lm.ngram import NGram
 from las.lm.perplexity import Perplexity

@@ -11,7 +11,7 @@ from kenlm_cases import SMALL
 
 from las.data.tokenizers import Characters, Phones, Tokenizer
 from las.lm import arpa, kneser_ney, lexicon, loading, lstm, ngram, vocabulary, word_ngram
-from las.lm.kenlm import MAGIC
+from las.lm.loading import MAGIC
 from las.nn.cells.lstm import PlainLSTMCell
 from las.runtime.errors import ConfigError, DataError, LasError, StorageError
 

@@ -9,7 +9,7 @@ import torch
 
 from las.data.tokenizers import Characters, train_sentence_pieces
 from las.lm import arpa, kneser_ney, lexicon, loading
-from las.lm.kenlm import KenLM
+from las.lm.loading import KenLM
 from las.lm.ngram import NGram
 from las.runtime.errors import DataError
 

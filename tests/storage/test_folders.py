@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import sound
 
-from las.data.audio.folder import AudioFolder
+from las.data.augmentation.distortion import AudioFolder
 from las.data.corpora import hub5, isip_transcripts, telephone_calls
 from las.data.sources import formats
 from las.data.sources.base import ReadingOptions

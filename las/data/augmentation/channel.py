@@ -1,13 +1,12 @@
 """Channels between microphone and recogniser: the band of a telephone, the level, companded codes of few bits."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
+from torch import Generator
 
 from las.config.build import require
-from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, convolve
+from las.data.augmentation.distortion import Distorted, Distortion, Range, Talkers, Waveform, convolve
 from las.runtime.errors import ArgumentError, ConfigError
 
 FILTER_S = 0.04
@@ -29,9 +28,7 @@ class TelephoneBand(Distortion):
             raise ArgumentError(f"low_hz={low_hz:g} must be above 0 and below high_hz={high_hz:g}")
         self.low_hz, self.high_hz = low_hz, high_hz
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
         response = band_filter(self.low_hz, self.high_hz, sample_rate)
         delay = len(response) // 2
         filtered = convolve(waveform, response)[delay : delay + len(waveform)]
@@ -58,9 +55,7 @@ class RandomGain(Distortion):
         super().__init__(share=share)
         self.gain_db = Range("gain_db", gain_db, -60.0, 60.0)
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
         gain_db = self.gain_db.draw(generator)
         return waveform * 10.0 ** (gain_db / 20.0), {"gain_db": gain_db}
 
@@ -83,9 +78,7 @@ class MuLaw(Distortion):
         require("bits", bits, 2, 16)
         self.bits = bits
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
         mu, steps = 255.0, 2 ** (self.bits - 1) - 1
         clipped = np.clip(waveform, -1.0, 1.0)
         codes = np.round(np.sign(clipped) * np.log1p(mu * np.abs(clipped)) / np.log1p(mu) * steps)

@@ -4,17 +4,25 @@ A distortion is a function of a waveform and a generator of random numbers. Arit
 one thread, so that the same draws give the same samples whatever else the process does.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Generator
 
 from las.config.build import require, shown
+from las.data.audio import files
+from las.runtime import devices
 from las.runtime.errors import ArgumentError
+from las.storage import folders
 
 Waveform = np.ndarray
 """Samples in double precision, full scale 1."""
+Distorted = tuple[Waveform, dict[str, Any]]
+"""A distorted waveform, and what was drawn for it."""
 
 
 class Talkers(NamedTuple):
@@ -42,7 +50,7 @@ class Range:
             raise ArgumentError(f"{key}={shown(value)} must be {expected}")
         self.low, self.high = map(float, bounds)
 
-    def draw(self, generator: torch.Generator) -> float:
+    def draw(self, generator: Generator) -> float:
         """Draw the number."""
         return self.low + (self.high - self.low) * uniform(generator)
 
@@ -62,7 +70,7 @@ class Distortion:
         self.share = share
 
     def __call__(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
+        self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers
     ) -> tuple[Waveform, dict[str, Any] | None]:
         """Return the distorted waveform, as long as before, and what was drawn; None where nothing was to be done.
 
@@ -72,10 +80,8 @@ class Distortion:
             return waveform, None
         return self.distort(waveform, sample_rate, generator, talkers)
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
-        """Return the distorted waveform and what was drawn."""
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
+        """Return the distorted waveform, and what was drawn."""
         raise TypeError(f"{type(self).__name__} must define distort")
 
     def check(self, sample_rate: int) -> list[str]:
@@ -91,17 +97,66 @@ class Distortion:
         raise TypeError(f"{type(self).__name__} must define label")
 
 
-def uniform(generator: torch.Generator) -> float:
+class AudioFolder:
+    """Audio files of a folder and the folders in it, in the order of their paths; the first channel of each.
+
+    Args:
+        folder: the folder.
+        key: name of the argument it came from, for errors.
+
+    Raises ArgumentError for a folder that does not exist or holds no audio file.
+    """
+
+    def __init__(self, folder: str | Path, key: str = "folder") -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise ArgumentError(f"{key}={folder}: there is no such folder")
+        found = folders.search(self.folder)
+        audio = [path for path in found.files if path.suffix.lower() in files.SUFFIXES]
+        self.paths = sorted(audio, key=lambda path: path.relative_to(self.folder).as_posix())
+        self.remarks = found.remarks()
+        if not self.paths:
+            raise ArgumentError(f"{key}={folder}: {files.NOT_FOUND}")
+
+    def check(self, sample_rate: int, what: str) -> list[str]:
+        """Read every header; lines with the number of files, their length, what was left out and what is resampled.
+
+        `what` are the files, in the plural. Raises DataError naming a file that cannot be read.
+        """
+        headers = [files.info(path) for path in self.paths]
+        minutes = sum(header.duration_s for header in headers) / 60
+        lines = [f"{what}: {len(headers)} files, {minutes:.1f} min, in {self.folder}", *self.remarks]
+        others = Counter(header.sample_rate for header in headers if header.sample_rate != sample_rate)
+        if others:
+            rates = ", ".join(f"{count} of {rate} Hz" for rate, count in sorted(others.items()))
+            lines.append(f"{what}: resampled to {sample_rate} Hz: {rates}")
+        return lines
+
+    def duration_s(self, index: int) -> float:
+        """Duration of a file in seconds."""
+        return files.info(self.paths[index]).duration_s
+
+    def read(self, index: int, sample_rate: int, start_s: float = 0.0, duration_s: float | None = None) -> np.ndarray:
+        """Samples [samples] of a stretch of a file, resampled to `sample_rate`, in double precision."""
+        path = self.paths[index]
+        own_rate = files.info(path).sample_rate
+        samples = torch.from_numpy(files.load(path, 0, start_s, duration_s))
+        if own_rate != sample_rate:
+            samples = devices.torchaudio().functional.resample(samples, own_rate, sample_rate)
+        return samples.double().numpy()
+
+
+def uniform(generator: Generator) -> float:
     """A number drawn from 0 to below 1."""
     return float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
-def index(count: int, generator: torch.Generator) -> int:
+def index(count: int, generator: Generator) -> int:
     """A whole number drawn from 0 to below `count`."""
     return int(torch.randint(count, (), generator=generator))
 
 
-def normal(count: int, generator: torch.Generator) -> Waveform:
+def normal(count: int, generator: Generator) -> Waveform:
     """Normal numbers of variance 1."""
     return torch.randn(count, generator=generator, dtype=torch.float64).numpy()
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Generator
 
-from las.data.audio.folder import AudioFolder
 from las.data.augmentation import distortion
-from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, index, power, uniform
+from las.data.augmentation.distortion import AudioFolder, Distorted, Distortion, Range, Talkers, Waveform
 from las.runtime.errors import ArgumentError, DataError, require_known
 
 KINDS = ("white", "pink", "babble", "files")
@@ -55,10 +54,8 @@ class AdditiveNoise(Distortion):
         self.kinds = tuple(kinds)
         self.files = None if folder is None else AudioFolder(folder)
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
-        kind, snr_db = self.kinds[index(len(self.kinds), generator)], self.snr_db.draw(generator)
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
+        kind, snr_db = self.kinds[distortion.index(len(self.kinds), generator)], self.snr_db.draw(generator)
         details: dict[str, Any] = {}
         if kind == "white":
             noise = distortion.normal(len(waveform), generator)
@@ -69,19 +66,19 @@ class AdditiveNoise(Distortion):
             noise, details = babble(len(waveform), count, talkers, generator), {"talkers": count}
         else:
             noise, details = self._stretch(len(waveform), sample_rate, generator)
-        scale = (power(waveform) / (power(noise) * distortion.from_decibels(snr_db))) ** 0.5
+        scale = (distortion.power(waveform) / (distortion.power(noise) * distortion.from_decibels(snr_db))) ** 0.5
         return waveform + scale * noise, {"kind": kind, "snr_db": snr_db, **details}
 
-    def _stretch(self, length: int, sample_rate: int, generator: torch.Generator) -> tuple[Waveform, dict[str, Any]]:
+    def _stretch(self, length: int, sample_rate: int, generator: Generator) -> Distorted:
         """A drawn stretch of a drawn file, and which. Raises DataError for digital silence."""
         assert self.files is not None
-        number, position = index(len(self.files.paths), generator), uniform(generator)
+        number, position = distortion.index(len(self.files.paths), generator), distortion.uniform(generator)
         spare_s = self.files.duration_s(number) - (length + 1) / sample_rate
         start_s = position * max(spare_s, 0.0)
         noise = self.files.read(number, sample_rate, start_s, (length + 1) / sample_rate if spare_s > 0 else None)
         noise = np.resize(noise, length)
         path = self.files.paths[number]
-        if not power(noise):
+        if not distortion.power(noise):
             raise DataError(f"{path}: digital silence at {start_s:.2f} s cannot be added at any ratio: remove the file")
         return noise, {"file": path.relative_to(self.files.folder).as_posix(), "start_s": start_s}
 
@@ -93,7 +90,7 @@ class AdditiveNoise(Distortion):
         return f"{'+'.join(self.kinds)}_{self.snr_db}dB"
 
 
-def pink(length: int, generator: torch.Generator) -> Waveform:
+def pink(length: int, generator: Generator) -> Waveform:
     """Noise whose power falls in inverse proportion to the frequency, 3 dB an octave, without a constant part."""
     spectrum = np.fft.rfft(distortion.normal(length, generator))
     frequencies = np.arange(len(spectrum), dtype=np.float64)
@@ -103,7 +100,7 @@ def pink(length: int, generator: torch.Generator) -> Waveform:
     return np.fft.irfft(spectrum, length)
 
 
-def babble(length: int, count: int, talkers: Talkers, generator: torch.Generator) -> Waveform:
+def babble(length: int, count: int, talkers: Talkers, generator: Generator) -> Waveform:
     """Sum of `count` drawn utterances of equal power, each from a drawn sample on, repeated where it is too short.
 
     Raises DataError when there are no utterances to draw from, or only silent ones are drawn.
@@ -112,9 +109,9 @@ def babble(length: int, count: int, talkers: Talkers, generator: torch.Generator
         raise DataError(_NO_TALKERS)
     mixture = np.zeros(length)
     for _ in range(count):
-        speech, position = talkers.read(index(talkers.number, generator)), uniform(generator)
-        if level := power(speech):
+        speech, position = talkers.read(distortion.index(talkers.number, generator)), distortion.uniform(generator)
+        if level := distortion.power(speech):
             mixture += np.resize(np.roll(speech, -int(position * len(speech))), length) / level**0.5
-    if not power(mixture):
+    if not distortion.power(mixture):
         raise DataError(_NO_TALKERS)
     return mixture

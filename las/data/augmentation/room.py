@@ -5,14 +5,12 @@ reverberation time RT60 (Polack 1988; Habets 2007, chapter 2). It has no separat
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
+from torch import Generator
 
-from las.data.audio.folder import AudioFolder
 from las.data.augmentation import distortion
-from las.data.augmentation.distortion import Distortion, Range, Talkers, Waveform, from_decibels, power
+from las.data.augmentation.distortion import AudioFolder, Distorted, Distortion, Range, Talkers, Waveform
 from las.runtime.errors import ArgumentError, DataError
 
 RT60_S, DRR_DB = (0.2, 0.8), (-5.0, 10.0)
@@ -47,16 +45,14 @@ class Reverberation(Distortion):
         self.drr_db = Range("drr_db", DRR_DB if drr_db is None else drr_db, -30.0, 60.0)
         self.files = None if folder is None else AudioFolder(folder)
 
-    def distort(
-        self, waveform: Waveform, sample_rate: int, generator: torch.Generator, talkers: Talkers
-    ) -> tuple[Waveform, dict[str, Any]]:
+    def distort(self, waveform: Waveform, sample_rate: int, generator: Generator, talkers: Talkers) -> Distorted:
         if self.files is None:
             rt60_s, drr_db = self.rt60_s.draw(generator), self.drr_db.draw(generator)
             response = impulse_response(rt60_s, drr_db, sample_rate, generator)
             return reverberated(waveform, response), {"rt60_s": rt60_s, "drr_db": drr_db}
         number = distortion.index(len(self.files.paths), generator)
         path, response = self.files.paths[number], self.files.read(number, sample_rate)
-        if not power(response):
+        if not distortion.power(response):
             raise DataError(f"{path}: an impulse response of digital silence: remove the file")
         return reverberated(waveform, response), {"file": path.relative_to(self.files.folder).as_posix()}
 
@@ -68,11 +64,11 @@ class Reverberation(Distortion):
         return "rooms" if self.files is not None else f"room_{self.rt60_s}s"
 
 
-def impulse_response(rt60_s: float, drr_db: float, sample_rate: int, generator: torch.Generator) -> Waveform:
+def impulse_response(rt60_s: float, drr_db: float, sample_rate: int, generator: Generator) -> Waveform:
     """The direct sound, 1, and a tail of noise of RT60 seconds after it."""
     times = np.arange(1, max(round(rt60_s * sample_rate), 2)) / sample_rate
     tail = distortion.normal(len(times), generator) * 10.0 ** (-3.0 * times / rt60_s)
-    tail /= (np.square(tail).sum() * from_decibels(drr_db)) ** 0.5
+    tail /= (np.square(tail).sum() * distortion.from_decibels(drr_db)) ** 0.5
     return np.concatenate([[1.0], tail])
 
 
@@ -80,5 +76,5 @@ def reverberated(waveform: Waveform, response: Waveform) -> Waveform:
     """Convolution of the same length, place in time and mean power."""
     start = int(np.abs(response).argmax())
     wet = distortion.convolve(waveform, response)[start : start + len(waveform)]
-    level = power(wet)
-    return wet * (power(waveform) / level) ** 0.5 if level else wet
+    level = distortion.power(wet)
+    return wet * (distortion.power(waveform) / level) ** 0.5 if level else wet

@@ -5,12 +5,10 @@ from pathlib import Path
 
 from las.data.manifest import Utterance
 from las.data.quality import AudioScanCache
+from las.data.sources.kaldi import CHANNELS
 from las.data.sources.utterances import OVERSHOOT_S
 from las.runtime.errors import DataError
 from las.storage import folders
-
-CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
-"""Channel of the file for each name of a side in transcripts."""
 
 
 def find(root: Path, name: Callable[[str], str | None] = str.lower) -> dict[str, Path]:

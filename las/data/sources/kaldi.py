@@ -12,6 +12,7 @@ from las.runtime.errors import DataError, first_of
 from las.storage import text_files
 
 CHANNELS = {"A": 0, "B": 1, "1": 0, "2": 1}
+"""Channel of a telephone call by the name of its side."""
 _IN_ARCHIVE = re.compile(r"\.ark:\d+$")
 
 
