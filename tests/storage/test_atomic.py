@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from las.data.audio import resampling
+from las.data.audio import streaming
 from las.data.synthesis import rendering
 from las.storage import atomic, lock
 
@@ -46,7 +46,7 @@ def held(folder: Path) -> None:
 
 def resampled(folder: Path) -> None:
     path = folder / "a.wav"
-    resampling.copy(path if path.exists() else tiny.sound(path, 0.1), 8000, folder)
+    streaming.resampled_copy(path if path.exists() else tiny.sound(path, 0.1), 8000, folder)
 
 
 def synthesised(folder: Path) -> None:

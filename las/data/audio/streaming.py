@@ -9,8 +9,10 @@ its core, so that a word at the border is complete in at least one of them. `las
 the words.
 """
 
+import hashlib
 import itertools
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -20,13 +22,15 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import soundfile
 import torch
 from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
-from las.data.audio import files
+from las.data.audio import files, shards
 from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError, DataError
+from las.storage import atomic
 
 MIX: Final = "mix"
 Channel = int | Literal["mix"]
@@ -121,6 +125,28 @@ def _resample(samples: Float[Tensor, " samples"], down: int, up: int) -> Float[T
     resample = devices.torchaudio().functional.resample
     output: Tensor = resample(samples, down, up, lowpass_filter_width=FILTER_WIDTH, rolloff=ROLLOFF)
     return output
+
+
+def resampled_copy(path: Path, sample_rate: int, folder: Path) -> Path:
+    """Write an audio file at another sample rate (Hz) into `folder`, as flac with 16 bits; returns the copy.
+
+    An existing copy of the same file, by its path, size and time, is left as it is. Raises DataError as `files.info`
+    and `files.blocks` do.
+    """
+    status = os.stat(shards.file_of(path))
+    key = hashlib.sha256(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:12]
+    resampled = folder / str(sample_rate) / key / f"{path.stem}.flac"
+    if resampled.exists():
+        return resampled
+    channels = range(files.info(path).channels)
+    streams = [open_blocks(path, sample_rate, channel)[1] for channel in channels]
+    with (
+        atomic.opened(resampled) as file,
+        soundfile.SoundFile(file, "w", sample_rate, len(channels), subtype="PCM_16", format="FLAC") as output,
+    ):
+        for blocks in zip(*streams, strict=True):
+            output.write(np.stack([block.numpy() for block in blocks], axis=1))
+    return resampled
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from las.config import groups
 from las.config.build import require
 from las.data import learned_symbols, quality
-from las.data.audio import files, resampling
+from las.data.audio import files, streaming
 from las.data.corpora import files_notes, files_snapshot
 from las.data.corpora.base import Corpus, stamp
 from las.data.manifest import Utterance
@@ -234,6 +234,8 @@ class FilesCorpus(Corpus):
         if self._notes is not None:
             return self._notes
         rates = utterances.rates(self.headers, self.headers)
+        changes = [f"  {change}" for change in self.text.changes(self.contents.texts)]
+        paths = [] if self.manifests is None else [f"{self.manifests / split}.jsonl" for split in self.splits]
         return [
             *self.contents.remarks,
             *files_notes.overlaps(self.contents.entries),
@@ -242,8 +244,8 @@ class FilesCorpus(Corpus):
             *files_notes.empty(self.contents.entries),
             *files_notes.unknown_words(self.contents.entries),
             *files_notes.symbols(self.tokens, self.unit),
-            *files_notes.changes(self.text.changes(self.contents.texts)),
-            *files_notes.manifests(self.manifests, self.splits),
+            *(["texts changed by corpus.text:", *changes] if changes else []),
+            *([f"manifests: {', '.join(paths)}"] if paths else []),
         ]
 
     @devices.garbage_paused()
@@ -298,7 +300,7 @@ class FilesCorpus(Corpus):
 
     def _copy(self, path: str) -> Path | None:
         try:
-            return resampling.copy(Path(path), self.sample_rate, self.resampled)
+            return streaming.resampled_copy(Path(path), self.sample_rate, self.resampled)
         except DataError:
             return None
 

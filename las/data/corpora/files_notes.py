@@ -10,7 +10,6 @@ from las.data.audio import shards
 from las.data.quality import Headers
 from las.data.sources import utterances
 from las.data.sources.base import Entry
-from las.data.text_rules import Change
 from las.data.tokenizers import Tokenizer, TrainedSentencePieces
 from las.runtime.errors import first_of
 
@@ -133,13 +132,3 @@ def symbols(tokens: Tokenizer, unit: str) -> list[str]:
         return [f"{tokens.size - 1:,} pieces of words, learned from the training texts"]
     names = list(map(repr, tokens.symbols[1:]))
     return [f"{unit} of the training texts, {len(names):,}: {' '.join(names[:60])}{' ...' if names[60:] else ''}"]
-
-
-def changes(listed: Sequence[Change]) -> list[str]:
-    """Table of what the rules for texts changed."""
-    return ["texts changed by corpus.text:", *(f"  {change}" for change in listed)] if listed else []
-
-
-def manifests(folder: Path | None, splits: Sequence[str]) -> list[str]:
-    """Note about the files of the last preparation, which the verb `score` reads as references."""
-    return [] if folder is None else [f"manifests: {', '.join(f'{folder / split}.jsonl' for split in splits)}"]

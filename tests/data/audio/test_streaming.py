@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refused
 from tiny import sound
 
-from las.data.audio import files, resampling, streaming
+from las.data.audio import files, streaming
 from las.runtime import devices
 from las.runtime.errors import ConfigError
 
@@ -76,7 +76,7 @@ def test_a_stream_is_kept_as_a_file_and_gone_afterwards(tmp_path: Path) -> None:
 def test_a_copy_is_its_file_resampled(rate: int, suffix: str, tmp_path: Path) -> None:
     path, options = tmp_path / f"a.{suffix}", {"format": "OGG", "subtype": "OPUS"} if suffix == "opus" else {}
     soundfile.write(path, np.random.default_rng(1).uniform(-0.5, 0.5, (rate // 2, 2)), rate, **options)
-    info, samples = files.read(resampling.copy(path, 16000, tmp_path / "copies"))
+    info, samples = files.read(streaming.resampled_copy(path, 16000, tmp_path / "copies"))
     assert (info.sample_rate, info.channels) == (16000, 2)
     for channel in (0, 1):
         expected = whole(path, 16000, channel).numpy()
@@ -85,10 +85,10 @@ def test_a_copy_is_its_file_resampled(rate: int, suffix: str, tmp_path: Path) ->
 
 def test_a_copy_is_written_once_and_again_for_another_file(tmp_path: Path) -> None:
     path = sound(tmp_path / "a.wav", 0.5, rate=8000)
-    copy = resampling.copy(path, 16000, tmp_path / "copies")
+    copy = streaming.resampled_copy(path, 16000, tmp_path / "copies")
     written = copy.stat().st_mtime_ns
-    assert resampling.copy(path, 16000, tmp_path / "copies") == copy and copy.stat().st_mtime_ns == written
-    assert resampling.copy(path, 11025, tmp_path / "copies") != copy
+    assert streaming.resampled_copy(path, 16000, tmp_path / "copies") == copy and copy.stat().st_mtime_ns == written
+    assert streaming.resampled_copy(path, 11025, tmp_path / "copies") != copy
     os.utime(path, ns=(1, 1))
-    assert resampling.copy(path, 16000, tmp_path / "copies") != copy
+    assert streaming.resampled_copy(path, 16000, tmp_path / "copies") != copy
     assert not list(tmp_path.rglob("*.flac.*"))
