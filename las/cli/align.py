@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from las.cli import align_gaussians
-from las.config.build import Config, build, check_value, compose, require, shown
+from las.config.build import Config, build, check_value, check_values, compose, require, shown
 from las.data.corpora.base import Corpus
 from las.data.manifest import Utterance
 from las.decoding import transcriber
@@ -45,9 +45,8 @@ def align(overrides: list[str]) -> dict[str, Any]:
     With `gaussians` mixtures are trained on what was aligned, to find words by.
     """
     config = compose("align", overrides)
-    for key in ("import", "checkpoint", "output", "lexicon", "split", "labels", "gaussians"):
-        check_value(key, config[key], str | None)
-    check_value("partial", config["partial"], bool)
+    paths = ("import", "checkpoint", "output", "lexicon", "split", "labels", "gaussians")
+    check_values(config, dict.fromkeys(paths, str | None) | {"partial": bool})
     growth = _growth(config)
     output = _checked_output(config) if config["import"] is None else None
     torch.set_num_threads(devices.threads(config["trainer"]["threads"]))
@@ -304,8 +303,7 @@ def _import(config: Config, corpus: Corpus, utterances: Sequence[Utterance]) -> 
 
 def _checked_import(config: Config) -> Path:
     """The file or folder of an alignment. Raises ConfigError for keys that do not go with it."""
-    for name, kind in (("import", str), ("pdf_map", str | None), ("num_pdfs", int | None)):
-        check_value(name, config[name], kind)
+    check_values(config, {"import": str, "pdf_map": str | None, "num_pdfs": int | None})
     path = Path(config["import"])
     if not path.exists():
         raise ConfigError(f"import={path}: there is no such file or folder")

@@ -12,7 +12,7 @@ from las.analysis import deep_linear, invariance, probe
 from las.analysis.monitor import ANALYSES, AnalysisLog, MonitoredStep
 from las.analysis.probe import DRAWS, Probe
 from las.analysis.smoothness import Grid
-from las.config.build import Config, check_value, checked, compose
+from las.config.build import Config, check_values, checked, compose, require
 from las.data.loader import Batch
 from las.nn.kernels import choice
 from las.runtime import distributed, progress, templates
@@ -61,8 +61,7 @@ def analyze(overrides: list[str]) -> None:
 
 def _checked(config: Config) -> list[str]:
     """The names in `what`, after a check of every key of this verb."""
-    for key, kind in OWN_KEYS.items():
-        check_value(key, config[key], kind)
+    check_values(config, OWN_KEYS)
     names = [config["what"]] if isinstance(config["what"], str) else list(config["what"])
     analyses = (*ANALYSES, *WITHOUT_MODEL)
     for name in names:
@@ -71,8 +70,7 @@ def _checked(config: Config) -> list[str]:
     if config["draws"] not in DRAWS:
         raise ConfigError(f"draws={config['draws']} does not exist.{suggest(config['draws'], DRAWS)}")
     for key in ("num_utterances", "seeds", "every"):
-        if config[key] is not None and config[key] < 1:
-            raise ConfigError(f"{key}={config[key]} must be at least 1")
+        require(key, config[key], 1)
     if config["output"] is not None:
         atomic.require_folder(Path(config["output"]))
     checked(Grid, config["grid"], "grid")()

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from las.config.build import Config, build, check_value
+from las.config.build import Config, build, check_values
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import BatchSize
@@ -36,8 +36,7 @@ def _decode(config: Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     size = BatchSize.from_config(config)
-    check_value("strict", config["strict"], bool)
-    check_value("seed", config["seed"], int)
+    check_values(config, {"strict": bool, "seed": int})
     augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
     subject = config["split"] or _name_of(config["audio"])

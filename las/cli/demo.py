@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from rich.table import Table
-
 from las.cli import train
 from las.config.build import build, compose
 from las.data.corpora.base import Corpus
@@ -28,9 +26,7 @@ def demo(overrides: list[str]) -> None:
     example = corpus.prepare(Path(config["data_dir"]) / "manifests")["test"][0]
     transcription = transcriber.load(folder).transcribe(example.audio)
 
-    table = Table(title=f"{example.audio}, {transcription.duration_s:.2f} s")
-    table.add_column("phone")
-    table.add_column("seconds", justify="right")
+    table = progress.table("phone", "seconds", title=f"{example.audio}, {transcription.duration_s:.2f} s")
     for token in transcription.tokens:
         table.add_row(token.symbol, f"{token.start_s:.2f} - {token.end_s:.2f}")
     progress.console.print(table)

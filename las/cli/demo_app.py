@@ -6,30 +6,124 @@ import importlib
 import logging
 import os
 import re
+import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from markupsafe import Markup
 
 from las.cli import transcribe
 from las.cli.demo_app_access import Guard
-from las.cli.transcription_page import STYLE, Parts, parts, problem, to_try
-from las.config.build import Config, check_value, require
+from las.config.build import Config, check_values, require
+from las.data import manifest
 from las.data.audio import files
 from las.decoding import tuned_search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber
+from las.decoding.transcription import SegmentTranscript, Transcription, find_audio
 from las.nn.kernels import choice
-from las.runtime import devices, machine, progress
+from las.reproduction import charts, excerpts
+from las.runtime import devices, machine, progress, templates
 from las.runtime.errors import ConfigError, DataError, LasError
 from las.storage import atomic
+from las.training import plots
 
 LIMITS = {"port": (1, 65535), "max_upload_mb": (0.001, 1e4), "max_duration_s": (0.1, 1e6)}
 KINDS = {"checkpoint": str, "example": str | None, "host": str, "strict": bool, "allow_hosts": list[str]}
 PRIVACY = "Recordings are sent only to the program that serves this page, which deletes them when it ends."
 CLOSED = ("share", "inline", "enable_monitoring", "run_history", "ssr_mode", "mcp_server", "pwa", "num_workers")
+TEMPLATE = "transcription.html"
+ENDS = {
+    "max_length": "cut off at the length limit of the search",
+    "dead_end": "given up: the search found no way to go on",
+}
+STYLE = templates.render("transcription.css")
+"""Colours are those of the page around the parts."""
+
+
+class Parts(NamedTuple):
+    """The text of a recording, and three parts of HTML."""
+
+    text: str
+    status: str
+    attention: str = ""
+    tokens: str = ""
+
+
+def parts(transcription: Transcription, seconds: float) -> Parts:
+    """All parts for a recording that was transcribed in `seconds`."""
+    return Parts(transcription.text, status(transcription, seconds), attention(transcription), tokens(transcription))
+
+
+def problem(message: str) -> Parts:
+    """A paragraph that says why a recording has no transcription."""
+    return Parts("", templates.macro(TEMPLATE, "problem", message=message))
+
+
+def status(transcription: Transcription, seconds: float) -> str:
+    """A paragraph: the recording's duration, the real-time factor after `seconds` of work, and how the search ended."""
+    duration_s = transcription.duration_s
+    sentences = [f"{duration_s:.2f} s of audio in {seconds:.2f} s: real-time factor {seconds / duration_s:.3f}"]
+    if not transcription.pieces:
+        sentences.append("it is silence: nothing was heard in it")
+    else:
+        pieces, ending = len(transcription.pieces), transcription.finished_by
+        sentences.append(f"log-probability {transcription.score:.2f}")
+        sentences += [f"heard in {pieces} pieces"] if pieces > 1 else []
+        sentences += [ENDS[ending]] if ending in ENDS else []
+    return templates.macro(TEMPLATE, "status", sentences=sentences)
+
+
+def tokens(transcription: Transcription) -> str:
+    """A table with a row for each token: start and end in seconds, confidence. Empty for silence."""
+    rows = [(plots.shown(token.symbol), token) for token in transcription.tokens]
+    return templates.macro(TEMPLATE, "tokens", rows=rows) if rows else ""
+
+
+def attention(transcription: Transcription) -> str:
+    """A heat map for each segment that was decoded. Empty for silence."""
+    pictures = [charts.missing()] if charts.missing() else list(_pictures(transcription))
+    return templates.macro(TEMPLATE, "attention", pictures=pictures) if pictures else ""
+
+
+def _pictures(transcription: Transcription) -> Iterator[Markup]:
+    for number, piece in enumerate(transcription.pieces, start=1):
+        if not piece.half_weights.numel():  # an acoustic model has no attention
+            continue
+        whole = len(transcription.pieces) == 1
+        title = "attention of each token" if whole else f"piece {number}{_place(piece)}"
+        seconds = piece.half_weights.shape[1] * transcription.state_ms / 1000
+        yield charts.heat_map(piece.weights.numpy(), piece.symbols, seconds, title)
+
+
+def _place(piece: SegmentTranscript) -> str:
+    return f", which begins at {piece.tokens[0].start_s:.1f} s" if piece.tokens else ""
+
+
+def to_try(transcriber: Transcriber, chosen: str | None, folder: Path) -> tuple[Path, str] | None:
+    """A recording for a page, in `folder`, and its label: a file, or else an utterance of the test split with its text.
+
+    None if no file is chosen and the corpus is not here.
+    """
+    if chosen is not None:
+        (source,) = find_audio(chosen)[:1]
+        return Path(shutil.copy(source, folder)), source.name
+    config = transcriber.config
+    if "corpus" not in config:  # an exported bundle
+        return None
+    manifests = sorted((Path(config["data_dir"]) / "manifests").glob(f"{config['corpus']['name']}-*/test*.jsonl"))
+    try:
+        utterance = excerpts.fitting(manifest.read(manifests[-1]))
+        path = folder / f"{utterance.id}.wav"
+        path.write_bytes(excerpts.wav(utterance, transcriber.sample_rate))
+    except (IndexError, DataError) as error:
+        progress.say(f"the page has no example, because the corpus is not here ({error}): example=x.wav sets one")
+        return None
+    return path, utterance.text
 
 
 class DemoBackend:
@@ -68,8 +162,7 @@ class DemoBackend:
 def demo_app(overrides: list[str]) -> None:
     """Serve the page until Ctrl-C or SIGTERM: see configs/demo_app.yaml. Raises ConfigError where it cannot be."""
     config = tuned_search.compose("demo_app", overrides)
-    for key, kind in (KINDS | {key: type(limits[0]) for key, limits in LIMITS.items()}).items():
-        check_value(key, config[key], kind)
+    check_values(config, KINDS | {key: type(limits[0]) for key, limits in LIMITS.items()})
     for key, limits in LIMITS.items():
         require(key, config[key], *limits)
     names = [config["allow_hosts"]] if isinstance(config["allow_hosts"], str) else config["allow_hosts"]
@@ -104,12 +197,12 @@ def page(gradio: Any, backend: DemoBackend, example: tuple[Path, str] | None) ->
     size = gradio.Slider(1, 32, beam.size, step=1, label="Beam size", visible=is_beam)
     length = gradio.Slider(0, 2, beam.length_normalisation, step=0.1, label="Length normalisation", visible=is_beam)
     text = gradio.Textbox(label="Text", placeholder="The transcription appears here.", lines=2, max_lines=12)
-    inputs, parts = [audio, size, length], [text, *(gradio.HTML() for _ in range(3))]
+    inputs, outputs = [audio, size, length], [text, *(gradio.HTML() for _ in range(3))]
     options = dict[str, Any](title=title, description=PRIVACY, submit_btn="Transcribe", clear_btn=None, deep_link=False)
     if example is not None:
         gradio.set_static_paths(example[0])  # read where it is, and not deleted with recordings
         options |= {"examples": [[str(example[0])]], "example_labels": [example[1]], "preload_example": False}
-    blocks = gradio.Interface(backend, inputs, parts, flagging_mode="never", delete_cache=(3600, 3600), **options)
+    blocks = gradio.Interface(backend, inputs, outputs, flagging_mode="never", delete_cache=(3600, 3600), **options)
     return blocks.queue(api_open=False, max_size=20)
 
 

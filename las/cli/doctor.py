@@ -25,6 +25,8 @@ from las.runtime.machine import GB, NOTE, OK, PROBLEM, Check
 
 OLDEST_PYTHON = (3, 11)
 TORCH = "pip install torch (https://pytorch.org/get-started/locally names the one for a GPU)"
+INSTALLS = {"torch": TORCH, "torchaudio": "pip install torchaudio", "audio files": "pip install soundfile"}
+"""Commands by the checks that fail where a library cannot be imported."""
 
 
 def python() -> Check:
@@ -62,22 +64,16 @@ def packages() -> Check:
 
 def torch() -> Check:
     """Check that torch can be imported; reports the CUDA version that it was built for."""
-    try:
-        torch: Any = importlib.import_module("torch")
-    except (ImportError, OSError) as error:
-        return Check("torch", PROBLEM, str(error), TORCH)
+    torch: Any = importlib.import_module("torch")
     built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     return Check("torch", OK, f"{torch.__version__}, {built}")
 
 
 def torchaudio() -> Check:
     """Check that the Python part of torchaudio, which is all that las uses, can be imported."""
-    try:
-        from las.runtime import devices  # imports torch
+    from las.runtime import devices  # imports torch
 
-        module = devices.torchaudio()
-    except (ImportError, OSError) as error:
-        return Check("torchaudio", PROBLEM, str(error), "pip install torchaudio")
+    module = devices.torchaudio()
     has_extension = hasattr(sys.modules["torchaudio._extension"], "__file__")
     return Check(
         "torchaudio", OK, f"{module.__version__}{'' if has_extension else ', its Python part, which is enough'}"
@@ -86,10 +82,7 @@ def torchaudio() -> Check:
 
 def audio_files() -> Check:
     """Check that libsndfile reads the formats of the corpora."""
-    try:
-        soundfile: Any = importlib.import_module("soundfile")
-    except (ImportError, OSError) as error:
-        return Check("audio files", PROBLEM, str(error), "pip install soundfile")
+    soundfile: Any = importlib.import_module("soundfile")
     missing = {"WAV", "FLAC", "NIST"} - set(soundfile.available_formats())
     version = f"soundfile {soundfile.__version__} with {soundfile.__libsndfile_version__}"
     if missing:
@@ -243,6 +236,8 @@ def ask_for(name: str, ask: Callable[[], Check]) -> Check:
     try:
         return ask()
     except Exception as error:  # the other checks must still run
+        if name in INSTALLS and isinstance(error, ImportError | OSError):
+            return Check(name, PROBLEM, str(error), INSTALLS[name])
         return Check(name, PROBLEM, f"{type(error).__name__}: {error}")
 
 

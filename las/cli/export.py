@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from las.cli import model_card
-from las.config.build import check_value, compose
+from las.config.build import check_values, compose, require
 from las.decoding.transcriber import load
 from las.nn.export import listener, save, speller
 from las.runtime import progress
@@ -24,14 +24,12 @@ from las.storage.checkpoint import Checkpoint
 def average(overrides: list[str]) -> Path:
     """Write the mean of the last or the best checkpoints of a run: see configs/average.yaml. Returns its directory."""
     config = compose("average", overrides)
-    for key, annotation in (("run", str), ("last", int | None), ("best", int | None), ("output", str | None)):
-        check_value(key, config[key], annotation)
+    check_values(config, {"run": str, "last": int | None, "best": int | None, "output": str | None})
     if (config["last"] is None) == (config["best"] is None):
         raise ConfigError("average needs last=5 (the newest checkpoints) or best=5 (by dev error), not both")
     kind = "best" if config["last"] is None else "last"
     run, count = Path(config["run"]), config[kind]
-    if count < 1:
-        raise ConfigError(f"{kind}={count} must be at least 1")
+    require(kind, count, 1)
     folder = Path(config["output"]) if config["output"] else run / f"average_{kind}{count}"
     atomic.require_folder(folder)
     chosen = (last if kind == "last" else best)(run / "checkpoints", count)
@@ -102,11 +100,8 @@ def _require_alike(sums: dict[str, Tensor], other: Checkpoint) -> None:
 def export(overrides: list[str]) -> Path:
     """Write a bundle, and programs where they are asked for: see configs/export.yaml. Returns the bundle's path."""
     config = compose("export", overrides)
-    for key, kind in (
-        *(("checkpoint", str), ("output", str), ("programs", str | None), ("strict", bool), ("weights", str)),
-        *(("card", bool), ("licence", str | None), ("attribution", str | None)),
-    ):
-        check_value(key, config[key], kind)
+    check_values(config, {"checkpoint": str, "output": str, "weights": str, "card": bool, "strict": bool})
+    check_values(config, dict.fromkeys(("programs", "licence", "attribution"), str | None))
     require_known("weights", config["weights"], bundle.WEIGHTS)
     output = Path(config["output"])
     if output.is_dir():

@@ -7,13 +7,13 @@ from typing import Any
 import soundfile
 from rich.table import Table
 
-from las.config.build import build, check_value, compose, require
+from las.config.build import build, check_values, compose, require
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import Loader, augmentation_seed
 from las.data.manifest import Utterance
 from las.runtime import progress
-from las.runtime.errors import ArgumentError, ConfigError
+from las.runtime.errors import ConfigError
 from las.storage import atomic
 
 UNSAFE = re.compile(r"[^\w.-]")
@@ -26,13 +26,9 @@ def listen(overrides: list[str]) -> list[dict[str, Any]]:
     The draws are those of a training with this seed in this epoch. Returns the content of the JSON.
     """
     config = compose("listen", overrides)
-    for key in ("count", "epoch", "seed"):
-        check_value(key, config[key], int)
-    try:
-        require("count", config["count"], 1)
-        require("epoch", config["epoch"], 1)
-    except ArgumentError as error:
-        raise ConfigError(str(error)) from error
+    check_values(config, {"count": int, "epoch": int, "seed": int})
+    require("count", config["count"], 1)
+    require("epoch", config["epoch"], 1)
     output = Path(config["output"])
     atomic.require_folder(output)
     corpus: Corpus = build(config["corpus"], where="corpus")

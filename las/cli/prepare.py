@@ -3,8 +3,6 @@
 import shlex
 from pathlib import Path
 
-from rich.table import Table
-
 from las.cli import corpus_page
 from las.config import overrides as config_overrides
 from las.config.build import build, check_value, compose
@@ -44,16 +42,11 @@ def check(overrides: list[str]) -> None:
         progress.say(f"{corpus.name}: all {total} utterances are sound")
         return
     print_kinds(corpus.name, problems)
-    bad = sum(len(blocking(corpus, split, listed)) for split, listed in problems.items())
+    everything = ((split == corpus.splits[0], problem.kind) for split, listed in problems.items() for problem in listed)
+    bad = sum(in_training or kind not in quality.TRAINING_ONLY for in_training, kind in everything)
     if bad or too_many:
         raise DataError(f"{corpus.name}: {bad} of {total} utterances cannot be used: each is listed in {ledger}")
     progress.say(f"{corpus.name}: all {total} utterances can be used; what is not fit for training is in {ledger}")
-
-
-def blocking(corpus: Corpus, split: str, problems: list[QualityProblem]) -> list[QualityProblem]:
-    """The problems that matter in a split: all of training, and elsewhere those that hinder decoding."""
-    training = split == corpus.splits[0]
-    return [problem for problem in problems if training or problem.kind not in quality.TRAINING_ONLY]
 
 
 def describe(problem: QualityProblem) -> str:
@@ -63,9 +56,7 @@ def describe(problem: QualityProblem) -> str:
 
 def print_kinds(name: str, problems: dict[str, list[QualityProblem]]) -> None:
     """Print how many problems of each kind each split has."""
-    table = Table("problem", title=f"{name}: problems")
-    for split in problems:
-        table.add_column(split, justify="right")
+    table = progress.table("problem", *problems, title=f"{name}: problems")
     for kind in sorted({problem.kind for listed in problems.values() for problem in listed}):
         counts = (sum(problem.kind == kind for problem in listed) for listed in problems.values())
         table.add_row(kind, *map(str, counts))
@@ -133,22 +124,16 @@ def _training(corpus: Corpus, overrides: list[str], results: dict[str, PackedSpl
         output = next(iter(results.values())).manifest.parent
         same = [each for each in typed if not each.startswith(("corpus.root=", "output=", "shard_mb="))]
         return [*same, f"corpus.root={output}"]
-    sources = [f"corpus.{role}={results[split].manifest}" for role, split in roles(corpus).items()]
+    roles = zip(("train", "dev", "test"), corpus.splits, strict=False)  # as `corpus=files` calls them
+    sources = [f"corpus.{role}={results[split].manifest}" for role, split in roles]
     return ["corpus=files", f"corpus.name={corpus.name}", *sources]
-
-
-def roles(corpus: Corpus) -> dict[str, str]:
-    """The splits of a corpus as `corpus=files` calls them."""
-    train, dev, *tests = corpus.splits
-    return {"train": train, "dev": dev} | ({"test": tests[0]} if tests else {})
 
 
 def print_shards(corpus: Corpus, results: dict[str, PackedSplit]) -> None:
     """Print files, shards and megabytes of each split."""
-    table = Table(title=f"{corpus.name}: shards")
-    table.add_column("split", no_wrap=True)
-    for heading in ("audio files", "shards", "of these already there", "MB"):
-        table.add_column(heading, justify="right")
+    headings = ("split", "audio files", "shards", "of these already there", "MB")
+    table = progress.table(*headings, title=f"{corpus.name}: shards")
+    table.columns[0].no_wrap = True
     for split, packed in results.items():
         counts = (packed.num_files, len(packed.shards), packed.num_kept)
         table.add_row(split, *(f"{count:,}" for count in counts), f"{packed.num_bytes / 1e6:,.1f}")

@@ -201,11 +201,9 @@ def request(overrides: Sequence[str]) -> Request:
     """The command's own keys, checked, and the overrides of every row. Raises ConfigError for wrong names or values."""
     own_overrides, row_overrides = split(overrides)
     values = build.compose("reproduce", own_overrides)
-    for key, kind in KINDS.items():
-        build.check_value(key, values[key], kind)
+    build.check_values(values, KINDS)
     for key in ("jobs", "seeds", "look_every"):
-        if values[key] is not None and values[key] < 1:
-            raise ConfigError(f"{key}={values[key]} must be at least 1")
+        build.require(key, values[key], 1)
     recipe = reproduction_recipe.read(values["recipe"])
     recipe.tier(values["tier"])
     if values["until"] not in (None, DECIDED):
@@ -215,21 +213,11 @@ def request(overrides: Sequence[str]) -> Request:
         raise ConfigError(f"until={DECIDED} trains {looks} seeds of a row: leave out seeds=... and tier=smoke")
     if values["hours"] is not None and not values["until"]:
         raise ConfigError(f"hours=... ends the seeds of until={DECIDED}: add it")
-    return Request(
-        recipe,
-        values["tier"],
-        values["seeds"],
-        values["until"],
-        values["hours"],
-        rows_of(recipe, values["rows"]),
-        values["dry_run"],
-        values["report"],
-        recipe.look_every if values["look_every"] is None else values["look_every"],
-        values["jobs"],
-        Path(values["runs_dir"]),
-        result_folders.writable(values["results_dir"]),
-        tuple(row_overrides),
-    )
+    values |= {"recipe": recipe, "rows": rows_of(recipe, values["rows"]), "overrides": tuple(row_overrides)}
+    values |= {"runs": Path(values.pop("runs_dir")), "results": result_folders.writable(values.pop("results_dir"))}
+    if values["look_every"] is None:
+        values["look_every"] = recipe.look_every
+    return Request(**values)
 
 
 def rows_of(recipe: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:

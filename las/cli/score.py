@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from las.config.build import Config, check_value, compose
+from las.config.build import Config, check_values, compose
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import (
@@ -33,17 +33,13 @@ OPTIONS = ("ignore_case", "optional_words", "fragments", "json")
 
 
 def score(overrides: list[str]) -> dict[str, Any]:
-    """Compare the hypotheses of one file with the references of another: see configs/score.yaml."""
-    return run(compose("score", overrides))
+    """Compare the hypotheses of one file with the references of another: see configs/score.yaml.
 
-
-def run(config: Config) -> dict[str, Any]:
-    """Score as the config says, print tables or JSON, write what is asked for, and return what the JSON holds.
-
-    Raises ConfigError for an unknown convention, DataError for files that cannot be read or do not belong together.
+    Prints tables or JSON, writes what is asked for, and returns what the JSON holds. Raises ConfigError for an unknown
+    convention, DataError for files that cannot be read or do not belong together.
     """
-    for key in OPTIONS:
-        check_value(key, config[key], bool)
+    config = compose("score", overrides)
+    check_values(config, dict.fromkeys(OPTIONS, bool))
     for key in ("output", "alignments", "page"):
         if config[key] is not None:
             atomic.require_place(Path(config[key]))

@@ -23,7 +23,7 @@ from las.config import groups, tracebacks
 from las.config.build import compose, config_directory
 from las.config.groups import HYDRA, OF_SWEEPS
 from las.config.overrides import combinations
-from las.config.surroundings import Surroundings
+from las.config.targets import Surroundings
 from las.runtime import progress, signals
 from las.runtime.errors import ConfigError, LasError, MissingValueError, NumericalError
 from las.storage import atomic, bounded, run_records

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from las.analysis.smoothness import COMMON_GRID
 from las.cli import analyze, prepare
 from las.cli import train as cli_train
-from las.config.surroundings import Surroundings
+from las.config.targets import Surroundings
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction.jobs import Job
 from las.runtime import progress

@@ -11,9 +11,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.progress import BarColumn, Progress, TextColumn
-
-from las.config.build import Config, build, check_value, checked
+from las.config.build import Config, build, check_values, checked, require
 from las.data.audio import files, streaming
 from las.data.audio.streaming import Segmenter
 from las.decoding import captions, tuned_search
@@ -52,10 +50,8 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     Started by `torchrun`, the processes share the recordings, and each prints those of its own.
     """
     config = tuned_search.compose("transcribe", overrides)
-    for key, kind in (("batch_size", int), ("output", str | None), ("format", str | None), ("strict", bool)):
-        check_value(key, config[key], kind)
-    if config["batch_size"] < 1:
-        raise ConfigError(f"batch_size={config['batch_size']} must be at least 1")
+    check_values(config, {"batch_size": int, "output": str | None, "format": str | None, "strict": bool})
+    require("batch_size", config["batch_size"], 1)
     streaming.require_channel(config["channel"])
     with _recordings(config["input"]) as recordings:
         output = output_of(config["output"], config["format"], recordings)
@@ -213,27 +209,17 @@ def output_of(output: str | None, kind: str | None, recordings: Recordings) -> O
     return OneFile(Path(output), kind, recordings)
 
 
-class DecodingProgress:
+class DecodingProgress(progress.ProgressLine):
     """Progress in seconds of audio, with the real-time factor: a bar on a terminal, else a line every 30 seconds.
 
     Use it as a context manager; `total_s` is the length of all recordings.
     """
 
     def __init__(self, total_s: float) -> None:
+        super().__init__(max(total_s, 1e-9))
+        self.is_live &= distributed.is_main()
         self.total_s, self.decoded_s = total_s, 0.0
         self.started = self.last_printed = time.monotonic()
-        self.is_live = progress.console.is_terminal and distributed.is_main()
-        self.live = Progress(TextColumn("{task.description}"), BarColumn(20), console=progress.console, transient=True)
-        self.task = self.live.add_task("", total=max(total_s, 1e-9), visible=self.is_live)
-
-    def __enter__(self) -> "DecodingProgress":
-        if self.is_live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.is_live:
-            self.live.stop()
 
     def advance(self, seconds: float) -> None:
         """Count more seconds of audio as transcribed."""

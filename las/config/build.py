@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,12 @@ def check_value(where: str, value: Any, annotation: Any, default: Any = None) ->
     if not fits(value, annotation):
         wanted = " or ".join(dict.fromkeys(map(_in_words, _alternatives(annotation))))
         raise ConfigError(f"{where}={value!r} should be {wanted}{_example(where, annotation, default)}")
+
+
+def check_values(config: Config, kinds: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless the values of some keys of a config have the types of these annotations."""
+    for key, kind in kinds.items():
+        check_value(key, config[key], kind)
 
 
 def require(key: str, value: Any, minimum: int | float, maximum: int | float = math.inf) -> None:

@@ -16,36 +16,13 @@ SOURCE_KEYS = ("corpus.dev", "corpus.test", "corpus.train")
 """Keys whose values may be paths; commas in them stand between the values of a sweep."""
 TEXT_KEYS = ("corpus.text.drop", "corpus.text.map")
 """Keys whose values are lists of texts, or texts with their replacements: `{ß: ss}`, passed on as `['ß: ss']`."""
-PATH_KEYS = (
-    "alignments",
-    "attribution",
-    "audio",
-    "augment.noise.folder",
-    "augment.reverberation.folder",
-    "checkpoint",
-    "compare",
-    "corpus.audio_root",
-    "corpus.root",
-    "data_dir",
-    "dev",
-    "example",
-    "glm",
-    "hypothesis",
-    "input",
-    "licence",
-    "output",
-    "page",
-    "programs",
-    "reference",
-    "results_dir",
-    "run",
-    "run_dir",
-    "runs_dir",
-    "search.lm.path",
-    "search.second_lm.path",
-    "text",
-    "warm_start.from",
-)
+_PATHS = """
+alignments attribution audio augment.noise.folder augment.reverberation.folder checkpoint compare corpus.audio_root
+corpus.root data_dir dev example glm hypothesis input licence output page programs reference results_dir run run_dir
+runs_dir search.lm.path search.second_lm.path text warm_start.from
+"""
+PATH_KEYS = frozenset(_PATHS.split())
+"""Keys whose values are paths."""
 FILES = {"decode": "audio", "transcribe": "input"}
 """Keys of the recordings that verbs take without a key too: `las transcribe checkpoint=RUN talk.wav other.flac`."""
 CLOSING = {"[": "]", "{": "}"}

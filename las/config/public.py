@@ -104,33 +104,30 @@ PARTS = {
 """Parts at the top of a config: the base class of each. The base classes of parts inside others are the annotations of
 their constructors."""
 
-TOOLS = {
-    "load": "las.decoding.transcriber",
-    "Transcriber": "las.decoding.transcriber",
-    "Transcription": "las.decoding.transcription",
-    "LSTM": "las.nn.lstm",
-    "LSTMState": "las.nn.cells.base",
-    "Attention": "las.nn.attention.base",
-    "TrainingLoss": "las.nn.losses",
-    "unroll": "las.nn.kernels.base",
-    "use_kernel": "las.nn.kernels.choice",
-    "RecurrentLayer": "las.nn.rnn",
-    "Hypothesis": "las.decoding.base",
-    "NGram": "las.lm.ngram",
-    "Corpus": "las.data.corpora.base",
-    "Tokenizer": "las.data.tokenizers",
-    "Utterance": "las.data.manifest",
-    "Batch": "las.data.loader",
-    "Loader": "las.data.loader",
-    "error_rate": "las.scoring.error_rates",
-    "wer": "las.scoring.error_rates",
-    "cer": "las.scoring.error_rates",
-    "Score": "las.scoring.error_rates",
-    "compare": "las.scoring.significance",
-    "train": "las.cli.train",
-    "compose": "las.config.build",
-    "trust": "las.config.targets",
+_TOOLS = {
+    "las.decoding.transcriber": "load Transcriber",
+    "las.decoding.transcription": "Transcription",
+    "las.nn.lstm": "LSTM",
+    "las.nn.cells.base": "LSTMState",
+    "las.nn.attention.base": "Attention",
+    "las.nn.losses": "TrainingLoss",
+    "las.nn.kernels.base": "unroll",
+    "las.nn.kernels.choice": "use_kernel",
+    "las.nn.rnn": "RecurrentLayer",
+    "las.decoding.base": "Hypothesis",
+    "las.lm.ngram": "NGram",
+    "las.data.corpora.base": "Corpus",
+    "las.data.tokenizers": "Tokenizer",
+    "las.data.manifest": "Utterance",
+    "las.data.loader": "Batch Loader",
+    "las.scoring.error_rates": "error_rate wer cer Score",
+    "las.scoring.significance": "compare",
+    "las.cli.train": "train",
+    "las.config.build": "compose",
+    "las.config.targets": "trust",
 }
+
+TOOLS = {name: module for module, names in _TOOLS.items() for name in names.split()}
 """Functions and classes for a researcher's own code, with their modules."""
 
 MODULES = {

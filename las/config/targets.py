@@ -7,6 +7,7 @@ every process that this one starts, of a sweep or a launcher, trusts the same pa
 """
 
 import collections.abc
+import contextlib
 import importlib
 import importlib.metadata
 import inspect
@@ -15,10 +16,11 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from las.config import public
+from las.config import folders, public
 from las.runtime.errors import ConfigError, suggest
 
 TORCH = ("torch.optim", "torch.nn")
@@ -193,6 +195,28 @@ class trust:
             os.environ.pop(TRUST_VARIABLE, None)
         else:
             os.environ[TRUST_VARIABLE] = self._before
+
+
+class Surroundings(NamedTuple):
+    """Working directory, user config folders and trusted packages of this process, for one that it starts or borrows.
+
+    A pool keeps its processes between two sweeps, with the surroundings of the first.
+    """
+
+    directory: Path
+    folders: folders.Folders
+    trusted: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> "Surroundings":
+        """Surroundings of this process."""
+        return cls(Path.cwd(), folders.own(), tuple(trusted()))
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Work in these surroundings within the block."""
+        with contextlib.chdir(self.directory), folders.used(self.folders), trust(*self.trusted):
+            yield
 
 
 def trusted() -> list[str]:

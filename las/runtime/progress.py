@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 T = TypeVar("T")
 ESCAPED = "las.escaped"
@@ -50,14 +52,41 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class TrainingProgress:
+def table(first: str, *numbers: str, title: str | None = None) -> Table:
+    """A table with a column of words, folded where they are long, and columns of numbers."""
+    made = Table(title=title)
+    made.add_column(first, overflow="fold")  # an ellipsis would hide the end of a path
+    for heading in numbers:
+        made.add_column(heading, justify="right")
+    return made
+
+
+class ProgressLine:
+    """A line of text and a bar on a terminal while the body of the context manager runs; nothing elsewhere."""
+
+    def __init__(self, total: float, *columns: ProgressColumn) -> None:
+        self.is_live = console.is_terminal
+        self.live = Progress(TextColumn("{task.description}"), BarColumn(20), *columns, console=console, transient=True)
+        self.task = self.live.add_task("", total=total, visible=self.is_live)
+
+    def __enter__(self) -> Self:
+        if self.is_live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_live:  # else it would print an empty line
+            self.live.stop()
+
+
+class TrainingProgress(ProgressLine):
     """The progress line of a training: epoch, step, loss, dev error, utterances per second, time left at most.
 
     Away from a terminal it prints only the lines given to `say`, so that a log holds no control characters.
-    Use it as a context manager.
     """
 
     def __init__(self, max_steps: int, log: Path) -> None:
+        super().__init__(max_steps, TaskProgressColumn())
         self.max_steps = max_steps
         self.log = log
         self.first_step = 0
@@ -65,20 +94,10 @@ class TrainingProgress:
         self.dev = "dev -"
         self.started = time.monotonic()
         self.utterances = 0
-        self.live = Progress(
-            TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), console=console, transient=True
-        )
-        self.task = self.live.add_task("", total=max_steps, visible=console.is_terminal)
 
-    def __enter__(self) -> "TrainingProgress":
+    def __enter__(self) -> Self:
         self.started = time.monotonic()
-        if console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if console.is_terminal:  # else it would print an empty line
-            self.live.stop()
+        return super().__enter__()
 
     def expect(self, max_steps: int) -> None:
         """Set the step that training ends at, at the latest."""
@@ -88,7 +107,7 @@ class TrainingProgress:
     def update(self, epoch: int, step: int, loss: float, num_utterances: int) -> None:
         """Advance the line after an update of the model."""
         self.utterances += num_utterances
-        if console.is_terminal:
+        if self.is_live:
             self.live.update(self.task, completed=step, description=self.line(epoch, step, loss))
 
     def line(self, epoch: int, step: int, loss: float) -> str:

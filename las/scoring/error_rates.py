@@ -7,10 +7,10 @@ replacement, many times; units are utterances or, where there are enough of them
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import jiwer
 import numpy as np
@@ -39,8 +39,7 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 Interval = tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class ErrorRate:
+class ErrorRate(NamedTuple):
     """Errors of a set of utterances."""
 
     substitutions: int
@@ -299,7 +298,7 @@ def as_dict(score: Score, metric: str) -> dict[str, Any]:
 
 def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:
     """The counts of an error rate, and the rate itself under the name of its metric."""
-    return {metric: rate.rate, **asdict(rate), "words": rate.words}
+    return {metric: rate.rate, **rate._asdict(), "words": rate.words}
 
 
 def line(score: Score, metric: str) -> str:
@@ -326,14 +325,7 @@ def percent_within(rate: ErrorRate, within: Interval) -> str:
 
 
 def _sum(rates: Iterable[ErrorRate]) -> ErrorRate:
-    listed = list(rates)
-    return ErrorRate(
-        substitutions=sum(rate.substitutions for rate in listed),
-        deletions=sum(rate.deletions for rate in listed),
-        insertions=sum(rate.insertions for rate in listed),
-        correct=sum(rate.correct for rate in listed),
-        utterances=sum(rate.utterances for rate in listed),
-    )
+    return ErrorRate(*map(sum, zip(ErrorRate(0, 0, 0, 0, 0), *rates, strict=True)))
 
 
 def _parts(rates: Mapping[str, ErrorRate], names: Callable[[str], Iterable[str]]) -> dict[str, ErrorRate]:

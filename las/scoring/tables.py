@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 
-from las.runtime import templates
+from las.runtime import progress, templates
 from las.runtime.errors import first_of
 from las.scoring.error_rates import (
     SHORT_NAMES,
@@ -37,7 +36,7 @@ TESTS = {
 
 def print_score(score: Score, metric: str, console: Console, num_confusions: int = 10) -> None:
     """Print errors by speaker, by subset and in total, the most frequent confusions, and missing hypotheses."""
-    table = _table(*_headings("", metric))
+    table = progress.table(*_headings("", metric))
     for rates in (score.speakers, score.subsets, {"total": score.total}):
         for name, rate in rates.items():
             table.add_row(name, *_cells(rate))
@@ -53,10 +52,10 @@ def print_score(score: Score, metric: str, console: Console, num_confusions: int
 
 def print_comparison(comparison: Comparison, names: tuple[str, str], metric: str, console: Console) -> None:
     """Print both systems, their difference, and every p value."""
-    systems = _table(*_headings("system", metric))
+    systems = progress.table(*_headings("system", metric))
     for name, rate in zip(names, (comparison.first, comparison.second), strict=True):
         systems.add_row(name, *_cells(rate))
-    tests = _table("test", "pairs", "statistic", "p", "p of sc_stats")
+    tests = progress.table("test", "pairs", "statistic", "p", "p of sc_stats")
     for name, outcome in comparison.tests.items():
         title, unit = TESTS[name]
         values = (f"{outcome.statistic:.3f}", probability(outcome.p), probability(outcome.sc_stats_p))
@@ -175,14 +174,6 @@ def _frequent_errors(score: Score) -> list[tuple[str, list[tuple[str, int]]]]:
 def _headings(first: str, metric: str) -> list[str]:
     numbers = ["utterances", UNITS[metric], "correct %", "sub %", "del %", "ins %", f"{SHORT_NAMES[metric]} %"]
     return [first, *numbers]
-
-
-def _table(first: str, *numbers: str) -> Table:
-    table = Table()
-    table.add_column(first, overflow="fold")  # an ellipsis would hide the end of a path
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _cells(rate: ErrorRate) -> list[str]:

@@ -15,8 +15,7 @@ from console import Las
 from demo_page import free_port
 from tiny import RATE, sound, wav
 
-from las.cli import transcription_page
-from las.cli.demo_app import DemoBackend
+from las.cli.demo_app import DemoBackend, to_try
 from las.data.audio import files
 from las.data.audio.streaming import Segmenter
 from las.decoding.search import BeamSearch, GreedySearch
@@ -101,9 +100,9 @@ def test_recordings_that_last_or_take_too_long_are_given_up(
     transcriber: Transcriber, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By their headers, and whatever their headers say of their duration."""
-    short = DemoBackend(transcriber, "auto", max_duration_s=2.0)
-    assert short(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
-    assert "long.wav: lasts 1:02," in short(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0).status
+    backend = DemoBackend(transcriber, "auto", max_duration_s=60.0)
+    assert backend(str(sound(tmp_path / "fits.wav", 2.0)), 4, 1.0).status.startswith('<p class="heard">2.00 s')
+    assert "long.wav: lasts 1:02," in backend(str(sound(tmp_path / "long.wav", 62.1)), 4, 1.0).status
     path = sound(tmp_path / "long.wav", 200.0)
     info, started = files.info, time.monotonic()
     monkeypatch.setattr(files, "info", lambda path: dataclasses.replace(info(path), num_samples=RATE))
@@ -112,17 +111,17 @@ def test_recordings_that_last_or_take_too_long_are_given_up(
     passed: list[float] = []
     decode = transcriber._decode_segments
     monkeypatch.setattr(transcriber, "_decode_segments", lambda waiting: (passed.append(1.0), decode(waiting)))
-    shown = DemoBackend(transcriber, "auto", max_duration_s=60.0)(str(path), 4, 1.0)
+    shown = backend(str(path), 4, 1.0)
     assert "long.wav: takes 1:10," in shown.status and len(passed) == 1
 
 
 def test_the_example_is_of_the_test_split(transcriber: Transcriber, trained: Path, tmp_path: Path) -> None:
-    example = transcription_page.to_try(transcriber, None, tmp_path)
+    example = to_try(transcriber, None, tmp_path)
     assert example is not None and example[0].parent == tmp_path
     original = wav(trained, example[0].stem)
     assert "TEST" in original.parts and soundfile.info(example[0]).duration == soundfile.info(original).duration
     assert example[1] == "sil aa iy sil"
-    assert transcription_page.to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
+    assert to_try(transcriber, str(original), tmp_path) == (tmp_path / original.name, original.name)
     assert (tmp_path / original.name).read_bytes() == original.read_bytes()
 
 
@@ -131,10 +130,10 @@ def test_without_its_corpus_there_is_no_example(
 ) -> None:
     transcriber = load(trained_copy)
     monkeypatch.setitem(transcriber.config, "data_dir", str(tmp_path / "elsewhere"))
-    assert transcription_page.to_try(transcriber, None, tmp_path) is None
+    assert to_try(transcriber, None, tmp_path) is None
     assert "example=x.wav" in capsys.readouterr().out
     monkeypatch.delitem(transcriber.config, "corpus")  # as in an exported bundle
-    assert transcription_page.to_try(transcriber, None, tmp_path) is None
+    assert to_try(transcriber, None, tmp_path) is None
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ def test_what_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib, "import_module", missing)
     monkeypatch.setattr(devices, "torchaudio", missing)
-    for check in (doctor.torch, doctor.torchaudio, doctor.audio_files):
-        assert check()[1:3] == (PROBLEM, "libx.so is missing")
+    for name, check in zip(doctor.INSTALLS, (doctor.torch, doctor.torchaudio, doctor.audio_files), strict=True):
+        assert doctor.ask_for(name, check)[1:] == (PROBLEM, "libx.so is missing", doctor.INSTALLS[name])
     assert doctor.gpu().verdict == doctor.kernels().verdict == NOTE
 
 

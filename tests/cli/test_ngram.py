@@ -9,7 +9,7 @@ import pytest
 import tiny
 from console import Las
 
-from las.cli import ngram
+from las.cli.language_model import ngram
 from las.data.tokenizers import Phones
 from las.lm import arpa, kneser_ney, loading
 
@@ -57,7 +57,7 @@ def test_words_of_a_dictionary_count_as_words_seen_zero_times(tmp_path: Path, la
 def test_results_are_returned(tmp_path: Path) -> None:
     text = write(tmp_path / "text", kenlm_cases.sentences(1, 500))
     arguments = [f"text={text}", f"dev={text}", "units=words", f"output={tmp_path / 'lm'}"]
-    first, third = (ngram.ngram([*arguments, f"n={order}"]) for order in (1, 3))
+    first, third = (ngram([*arguments, f"n={order}"]) for order in (1, 3))
     assert len(first["ngrams"]) == 1 and len(third["discounts"]) == 3
     assert third["dev_perplexity"] < first["dev_perplexity"] == first["dev_perplexity_of_known"]
 

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from las.cli import prepare as cli_prepare
 from las.cli import reproduce, train_jobs
 from las.cli import train as cli_train
-from las.config.surroundings import Surroundings
+from las.config.targets import Surroundings
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table

@@ -18,7 +18,7 @@ import las as package
 from las.cli import sweep
 from las.config import folders, targets
 from las.config.build import build
-from las.config.surroundings import Surroundings
+from las.config.targets import Surroundings
 from las.runtime.errors import ConfigError
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
