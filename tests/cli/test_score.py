@@ -30,13 +30,6 @@ def words(make):
     return [f"reference={reference}", f"hypothesis={hypothesis}"]
 
 
-@pytest.fixture
-def phones(make):
-    reference = make("ref.jsonl", '{"id": "a", "text": "h# ix q tcl t h#", "speaker": "mary"}\n')
-    hypothesis = make("hyp.jsonl", '{"id": "a", "text": "sil ih cl d sil"}\n')
-    return [f"reference={reference}", f"hypothesis={hypothesis}"]
-
-
 def test_words(words, capsys):
     result = score.score(words)
     assert {key: result[key] for key in COUNTS} == dict(zip(COUNTS, (1, 1, 0, 4, 6, 2, 2 / 6), strict=True))
@@ -76,8 +69,10 @@ def test_markup_is_read_from_no_hypothesis_and_no_plain_reference(make, name):
     assert (result["correct"], result["insertions"]) == (2, 4)
 
 
-def test_phones_are_recognised_and_folded_to_39(phones, capsys):
-    result = score.score(phones)
+def test_phones_are_recognised_and_folded_to_39(make, capsys):
+    reference = make("ref.jsonl", '{"id": "a", "text": "h# ix q tcl t h#", "speaker": "mary"}\n')
+    hypothesis = make("hyp.jsonl", '{"id": "a", "text": "sil ih cl d sil"}\n')
+    result = score.score([f"reference={reference}", f"hypothesis={hypothesis}"])
     assert result["convention"] == "timit_kaldi"
     assert result["phone_error_rate"] == result["wer"] == 1 / 5
     assert result["words"] == 5 and "cer" not in result

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
+from options import names
 from tiers import rest_slow
 from tiny import MODEL
 
@@ -24,10 +25,6 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")}
 """What an option asks to be told."""
-
-
-def names(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
 def choices(group: str, mounted: str = "") -> list[list[str]]:

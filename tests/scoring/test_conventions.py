@@ -29,12 +29,6 @@ def test_tokens(name: str, reference: str, hypothesis: str) -> None:
     assert " ".join(convention(name).hypothesis(LABELS)) == hypothesis
 
 
-@pytest.mark.parametrize("name", [name for name in CONVENTIONS if name.startswith("timit")])
-def test_folding_twice_is_folding_once(name: str) -> None:
-    tokens = convention(name).hypothesis
-    assert tokens(" ".join(tokens(LABELS))) == tokens(LABELS)
-
-
 MISTAKES = [
     (lambda: convention("timit_glottal").reference("sil ih"), DataError, "61 labels"),
     (lambda: convention("timit_no_silence").hypothesis("ih xx"), DataError, "'xx'"),
