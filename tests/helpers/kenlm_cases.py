@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from las.lm import arpa
+
 GOLD = Path(__file__).parents[1] / "gold" / "kenlm.json"
 CASES = {"words": 3, "letters": 5, "single words": 1}
 NUM_SCORED = 10_000
@@ -77,6 +79,17 @@ def entries(path: Path) -> dict[str, list[float]]:
     """`a b` -> [log10 probability, log10 back-off] of every n-gram in an ARPA file."""
     rows = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.startswith(("-", "0"))]
     return {row[1]: [float(row[0]), float(row[2]) if len(row) > 2 else 0.0] for row in rows}
+
+
+def table(model: arpa.Model) -> dict[tuple[str, ...], tuple[float, float]]:
+    """n-gram -> (log10 probability, log10 back-off)"""
+    found, grams = {}, [()]
+    for part in model.ngrams:
+        pairs = zip(part.contexts.tolist(), part.words.tolist(), strict=True)
+        grams = [(*grams[context], model.words[word]) for context, word in pairs]
+        logs = zip(part.log10_probs.tolist(), part.log10_backoffs.tolist(), strict=True)
+        found |= dict(zip(grams, logs, strict=True))
+    return found
 
 
 def lmplz(case: str, folder: Path) -> tuple[Path, list[list[float]]]:

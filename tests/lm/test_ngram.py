@@ -24,17 +24,6 @@ def model() -> arpa.Model:
     return kneser_ney.estimate(kenlm_cases.text("words"), 3).model
 
 
-def table(model: arpa.Model) -> dict[tuple[str, ...], tuple[float, float]]:
-    """n-gram -> (log10 probability, log10 back-off)"""
-    found, grams = {}, [()]
-    for part in model.ngrams:
-        pairs = zip(part.contexts.tolist(), part.words.tolist(), strict=True)
-        grams = [(*grams[context], model.words[word]) for context, word in pairs]
-        logs = zip(part.log10_probs.tolist(), part.log10_backoffs.tolist(), strict=True)
-        found |= dict(zip(grams, logs, strict=True))
-    return found
-
-
 def by_recursion(grams: dict[tuple[str, ...], tuple[float, float]], history: tuple[str, ...], word: str) -> float:
     """log p of a word, natural, as the definition of a back-off model says it."""
     if (*history, word) in grams:
@@ -72,7 +61,7 @@ def test_rows_are_those_of_the_recursion(text: list[list[str]], order: int, room
     draw = random.Random(seed)
     model = kneser_ney.estimate(text, min(order, 2 + max(map(len, text))), "abcdef").model
     for each in (model, pruned(model, draw)):
-        lm, grams = ngram.of_words(each, room), table(each)
+        lm, grams = ngram.of_words(each, room), kenlm_cases.table(each)
         state, history = lm.start(1), ("<s>",)
         for _ in range(6):
             row = lm.score(state)[0, 0]
@@ -123,7 +112,7 @@ def test_only_contexts_that_matter_are_states() -> None:
 def test_perplexity_by_hand() -> None:
     model = kneser_ney.estimate([["a"], ["b"], ["a", "a"]], 1, ["c"]).model
     lm = ngram.of_words(model)
-    grams = table(model)
+    grams = kenlm_cases.table(model)
     found = perplexity(lm, encoded(lm, [["a", "x"], [], ["b"]]), unknown=1)
     assert (found.num_sentences, found.num_symbols, found.num_unknown) == (3, 6, 1)
     known = [grams[(word,)][0] for word in ("a", "</s>", "</s>", "b", "</s>")]

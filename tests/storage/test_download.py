@@ -111,10 +111,7 @@ def test_a_part_of_another_file_is_thrown_away(site: Site, tmp_path: Path) -> No
         (says(416), "416"),
         (says(302, headers={"Location": "file:///etc/passwd"}), "not allowed"),
         (says(302, headers={"Location": "gopher://127.0.0.1/x"}), "not allowed"),
-        *(
-            (says(status, headers={"Location": "http://example.com/x"}), "https only")
-            for status in (301, 302, 307, 308)
-        ),
+        (says(308, headers={"Location": "http://example.com/x"}), "https only"),
         (says(303, headers={"Location": "ftp://127.0.0.1/x.bin"}), "https only"),
     ],
 )

@@ -61,18 +61,15 @@ def test_short_audio_stays_whole_pauses_or_not() -> None:
     assert cut(torch.zeros(0)) == []
 
 
-def test_every_long_pause_is_cut_in_its_middle() -> None:
-    speech = [noise(length, 0.3, i) for i, length in enumerate((3.0, 2.5, 4.0, 3.5))]
-    samples = torch.cat([part for each in speech for part in (each, noise(1.0, 1e-4, 9))])
+@pytest.mark.parametrize(
+    ("lengths", "starts"),  # of speech and pauses in turn, in seconds; every long pause is cut, else the longest
+    [((3, 1, 2.5, 1, 4, 1, 3.5, 1), [0, 3.5, 7, 12]), ((3, 0.35, 2, 0.5, 6), [0, 5.6])],
+)
+def test_pauses_are_cut_in_their_middle(lengths: tuple[float, ...], starts: list[float]) -> None:
+    samples = torch.cat([noise(length, (0.3, 1e-4)[i % 2], i) for i, length in enumerate(lengths)])
     pieces = cut(samples, longest_s=8.0)
-    assert [piece.core_start_s for piece in pieces] == pytest.approx([0, 3.5, 7.0, 12.0], abs=0.02)
+    assert [piece.core_start_s for piece in pieces] == pytest.approx(starts, abs=0.02)
     assert all(piece.start_s == piece.core_start_s for piece in pieces)  # nothing is heard twice
-
-
-def test_without_a_long_pause_the_longest_is_cut() -> None:
-    samples = torch.cat([noise(3, 0.3), noise(0.35, 1e-4), noise(2, 0.3), noise(0.5, 1e-4), noise(6, 0.3)])
-    pieces = cut(samples, longest_s=8.0)
-    assert [piece.core_start_s for piece in pieces] == pytest.approx([0, 5.6], abs=0.02)
 
 
 def test_without_a_pause_the_softest_place_is_cut_and_both_sides_hear_it() -> None:
