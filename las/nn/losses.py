@@ -141,7 +141,12 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
     def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
-        """The loss to minimise, summed over the tokens of a batch and the ends of its sentences."""
+        """The loss to minimise, summed over the tokens of a batch and the ends of its sentences.
+
+        Raises ConfigError for a model of CTC alone.
+        """
+        if not hasattr(output, "logits"):
+            raise ConfigError(f"loss: a {type(model).__name__} has no speller, whose tokens this loss is of: loss=ctc")
         sums: TokenLoss = self(output.logits, batch.targets, batch.num_tokens)
         return sums.loss
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import BatchScorer, Scorer, SearchStep, State, check_weight
-from las.runtime.errors import ArgumentError
+from las.runtime.errors import ArgumentError, ConfigError
 
 
 class LengthReward(Scorer):
@@ -84,7 +84,10 @@ class CoverageBatchScorer(BatchScorer):
 
     def score(self, state: CoverageState, step: SearchStep) -> tuple[Tensor, CoverageState]:
         if step.weights is None:
-            raise TypeError("search.coverage needs a decoder with attention")
+            raise ConfigError(
+                "search.coverage needs attention, which this model does not have: leave it out (search.coverage=null; "
+                "for las tune weights.coverage=[0.0])"
+            )
         attention = state.attention + step.weights
         count = (attention > self.threshold).sum(-1).to(state.states.dtype)
         return (count - state.states).unsqueeze(-1), CoverageState(attention, count)

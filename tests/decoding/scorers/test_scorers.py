@@ -235,7 +235,7 @@ IMPOSSIBLE = [
     (lambda: BatchScorer().score((), STEP), TypeError, "must define score"),
     (lambda: BatchConstraint().forbidden((), STEP), TypeError, "must define forbidden"),
     (lambda: CTCPrefixScorer(0.3).on(None, ONE), TypeError, "CTC"),
-    (lambda: (part := CoverageReward().on(None, ONE)).score(part.start(), STEP), TypeError, "attention"),
+    (lambda: (part := CoverageReward().on(None, ONE)).score(part.start(), STEP), ConfigError, "attention"),
 ]
 
 
