@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from las.data.audio import worker_pool
-from las.data.loader import (
-    BatchSampler,
-    BatchSize,
-    BucketSampler,
-    ChunkedSampler,
-    Loader,
-    Plan,
-    collate,
-    sequential,
-)
+from las.data.loader import BatchSampler, BatchSize, BucketSampler, ChunkedSampler, Loader, Plan, collate, sequential
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
 from las.runtime.errors import ConfigError
