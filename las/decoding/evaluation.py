@@ -66,17 +66,17 @@ def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
     written = {"id": decoded.id, "text": tokens.decode(best.tokens), "score": round(best.score, 4)}
     if best.finished_by == "dead_end":
         written["finished_by"] = best.finished_by
-    return written if nbest == 1 else written | {"nbest": [_listed(each, tokens) for each in decoded.hypotheses]}
-
-
-def _listed(hypothesis: Hypothesis, tokens: Tokenizer) -> dict[str, Any]:
-    return {
-        "text": tokens.decode(hypothesis.tokens),
-        "score": round(hypothesis.score, 4),
-        "normalised_score": round(hypothesis.normalised_score, 4),
-        "scores": {name: round(score, 4) for name, score in hypothesis.scores.items()},
-        "finished_by": hypothesis.finished_by,
-    }
+    listed = [
+        {
+            "text": tokens.decode(each.tokens),
+            "score": round(each.score, 4),
+            "normalised_score": round(each.normalised_score, 4),
+            "scores": {name: round(score, 4) for name, score in each.scores.items()},
+            "finished_by": each.finished_by,
+        }
+        for each in decoded.hypotheses
+    ]
+    return written if nbest == 1 else written | {"nbest": listed}
 
 
 class Condition(NamedTuple):

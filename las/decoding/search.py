@@ -170,9 +170,7 @@ class BeamSearch:
                 f"length_normalisation={length_normalisation} must be 0 or more: 0 ranks by the log-probability,"
                 " 1 by the log-probability per symbol."
             )
-        self.size = size
-        self.length_normalisation = length_normalisation
-        self.nbest = nbest
+        self.size, self.length_normalisation, self.nbest = size, length_normalisation, nbest
         self.limits = LengthLimit(max_length_ratio, max_length)
         self.components = combined.scorer_set(components)
 

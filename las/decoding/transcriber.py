@@ -180,10 +180,8 @@ class Transcriber:
                 for piece in self._pieces(file, path, channel):
                     waiting.append((file, piece))
                     if len(waiting) == batch_size:
-                        self._decode_segments(waiting)
-                        on_decoded(_seconds(waiting))
+                        yield from self._completed(files, waiting, on_decoded)
                         waiting = []
-                        yield from _finished(files, self.model.state_ms)
             except DataError as error:
                 if failed is None:
                     raise
@@ -191,9 +189,7 @@ class Transcriber:
                 files.remove(file)
                 waiting = [each for each in waiting if each[0] is not file]
             file.is_read = True
-        self._decode_segments(waiting)
-        on_decoded(_seconds(waiting))
-        yield from _finished(files, self.model.state_ms)
+        yield from self._completed(files, waiting, on_decoded)
 
     def recognise(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[dict[str, Any]]:
         """Decode batches of utterances; yields `evaluation.entry` of each."""
@@ -217,8 +213,15 @@ class Transcriber:
             file.expected += 1
             yield piece
 
-    def _decode_segments(self, waiting: Sequence[tuple["_File", AudioSegment]]) -> None:
-        """Decode segments of audio, and give each transcript to its file; silent segments are not decoded."""
+    def _completed(
+        self,
+        files: "deque[_File]",
+        waiting: Sequence[tuple["_File", AudioSegment]],
+        on_decoded: Callable[[float], None],
+    ) -> Iterator[Transcription]:
+        """Decode segments of audio, silent ones apart, and give each transcript to its file; yields the transcriptions
+        of the files at the front of the queue that are complete, and removes them.
+        """
         not_silent = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
         transcripts = iter(
             self.decode([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent])
@@ -226,6 +229,9 @@ class Transcriber:
         decoded = {id(piece) for piece in not_silent}
         for file, piece in waiting:
             file.take(piece, next(transcripts) if id(piece) in decoded else None)
+        on_decoded(sum((piece.core_end_s - piece.core_start_s for _, piece in waiting), 0.0))
+        while files and files[0].is_read and files[0].num_taken == files[0].expected:
+            yield files.popleft().transcription(self.model.state_ms)
 
     @torch.no_grad()
     def decode(self, waveforms: Sequence[Tensor], starts_s: Sequence[float]) -> list[SegmentTranscript]:
@@ -298,16 +304,6 @@ class _File:
         return Transcription(
             self.name, self.duration_s, tuple(self.words), tuple(self.transcripts), state_ms, self.channel
         )
-
-
-def _finished(files: "deque[_File]", state_ms: float) -> Iterator[Transcription]:
-    """Remove the files at the front of the queue that are complete; yields their transcriptions."""
-    while files and files[0].is_read and files[0].num_taken == files[0].expected:
-        yield files.popleft().transcription(state_ms)
-
-
-def _seconds(waiting: Sequence[tuple[_File, AudioSegment]]) -> float:
-    return sum((piece.core_end_s - piece.core_start_s for _, piece in waiting), 0.0)
 
 
 def load(

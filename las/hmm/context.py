@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from las.hmm.fst import EPSILON, Arcs, Fst, concatenated, sorted_by_source
-from las.hmm.topology import NUM_STATES, StateNumbering, Topology, Triphone
+from las.hmm.topology import StateNumbering, Triphone
 
 Integers = NDArray[np.int64]
 
@@ -23,11 +23,6 @@ class Units(NamedTuple):
     """Numbers of their phones, [units]."""
     pdfs: Integers
     """The pdfs of their states, [units, 3]."""
-
-    @classmethod
-    def of_phones(cls, topology: Topology) -> "Units":
-        count = len(topology.phones)
-        return cls(np.arange(count), np.arange(NUM_STATES * count).reshape(count, NUM_STATES))
 
 
 class _Contexts(NamedTuple):

@@ -84,7 +84,10 @@ def build(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> Decodin
     num_phones = len(topology.phones)
     symbols = _Symbols(num_phones + 1, num_phones + 2)
     spoken = kaldifst.StdVectorFst(to_kaldi(_lexicon_fst(lexicon, topology, grammar.words, symbols)))
-    words = kaldifst.StdVectorFst(to_kaldi(_with_symbol(grammar, symbols.backoff)))
+    # A symbol in the place of the epsilons of back-off arcs, which write nothing: the label after those of words.
+    arcs = grammar.fst.arcs
+    read = np.where(arcs.inputs == EPSILON, len(grammar.words) + 1, arcs.inputs)
+    words = kaldifst.StdVectorFst(to_kaldi(grammar.fst._replace(arcs=arcs._replace(inputs=read))))
     kaldifst.arcsort(spoken, "olabel")
     kaldifst.arcsort(words, "ilabel")
     composed = kaldifst.StdVectorFst(kaldifst.compose(spoken, words))
@@ -95,7 +98,8 @@ def build(lexicon: Lexicon, states: StateNumbering, grammar: Grammar) -> Decodin
     kaldifst.minimize_encoded(composed, delta=_DELTA)
     of_phones = from_kaldi(composed)
     if isinstance(states, Topology):
-        return _with_states(of_phones, Units.of_phones(topology), topology, grammar.words)
+        units = Units(np.arange(num_phones), np.arange(topology.num_pdfs).reshape(num_phones, NUM_STATES))
+        return _with_states(of_phones, units, topology, grammar.words)
     return _with_states(*context.expand(of_phones, states), topology, grammar.words)
 
 
@@ -155,13 +159,6 @@ def _pronunciations(
 
 def _label(phone: str, topology: Topology, where: str) -> int:
     return topology.pdfs(phone, where)[0] // NUM_STATES + 1
-
-
-def _with_symbol(grammar: Grammar, backoff: int) -> Fst:
-    """G with a symbol in the place of the epsilons of its back-off arcs, which write nothing."""
-    arcs = grammar.fst.arcs
-    inputs = np.where(arcs.inputs == EPSILON, len(grammar.words) + 1, arcs.inputs)
-    return grammar.fst._replace(arcs=arcs._replace(inputs=inputs))
 
 
 def _with_states(graph: Fst, units: Units, topology: Topology, words: tuple[str, ...]) -> DecodingGraph:

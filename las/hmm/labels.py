@@ -59,7 +59,11 @@ class FrameLabels:
 
     def __init__(self, folder: str | Path, kind: LabelKind | None = None) -> None:
         self.folder = Path(folder)
-        index = _index(self.folder)
+        if not (self.folder / INDEX).is_file():
+            raise StorageError(f"{folder}: there are no labels of frames here, it has no {INDEX}")
+        index = bounded.stored(self.folder / INDEX)
+        if missing := {"kind", "content_hash", "utterances"} - index.keys():
+            raise StorageError(f"{self.folder / INDEX}: it lacks {', '.join(sorted(missing))}")
         self.kind = LabelKind(**index["kind"])
         self.content_hash: str = index["content_hash"]
         self._places: dict[str, tuple[int, int]] = {name: (start, end) for name, start, end in index["utterances"]}
@@ -170,16 +174,6 @@ def require_length(num_labels: int, num_frames: int, where: str) -> None:
             f"{where}: {num_labels} labels for {num_frames} frames, and at most {MAX_DIFFERENCE} may differ: the "
             "alignment is of other audio or of another frame shift"
         )
-
-
-def _index(folder: Path) -> dict[str, Any]:
-    if not (folder / INDEX).is_file():
-        raise StorageError(f"{folder}: there are no labels of frames here, it has no {INDEX}")
-    index = bounded.stored(folder / INDEX)
-    missing = {"kind", "content_hash", "utterances"} - index.keys()
-    if missing:
-        raise StorageError(f"{folder / INDEX}: it lacks {', '.join(sorted(missing))}")
-    return index
 
 
 def _hash(labels: Labels, index: dict[str, Any]) -> str:

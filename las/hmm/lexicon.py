@@ -78,17 +78,16 @@ class Lexicon:
         """List the words of texts (utterance id, words) that have no pronunciation, the most frequent first."""
         counts: Counter[str] = Counter()
         first: dict[str, str] = {}
+        by_folded = {known.casefold(): known for known in self.entries}  # near is near in any case
         for utterance_id, words in texts:
             for word in words:
                 if word not in self.entries:
                     counts[word] += 1
                     first.setdefault(word, utterance_id)
-        return [MissingWord(word, count, first[word], self._nearest(word)) for word, count in counts.most_common()]
-
-    def _nearest(self, word: str) -> list[str]:
-        """The nearest words of the dictionary, whatever their case."""
-        by_folded = {known.casefold(): known for known in self.entries}
-        return [by_folded[folded] for folded in nearest(word.casefold(), by_folded)]
+        return [
+            MissingWord(word, count, first[word], [by_folded[near] for near in nearest(word.casefold(), by_folded)])
+            for word, count in counts.most_common()
+        ]
 
 
 def from_state(state: Mapping[str, Any]) -> Lexicon:

@@ -47,13 +47,11 @@ def chance_level(corpus: Corpus, train: Sequence[Utterance], dev: Sequence[Utter
         for utterances in (spread(train, BIGRAM_SENTENCES), dev)
     )
     texts = [corpus.normalise(each.text) for each in spread(train, MEDIAN_SENTENCES)]
-    error, sentence = min((_error(corpus, dev, each), each) for each in ("", " ".join(median(texts, MEDIAN_UNITS))))
+    error, sentence = min(
+        (corpus.score(corpus.splits[1], list(dev), dict.fromkeys([each.id for each in dev], text)).total.rate, text)
+        for text in ("", " ".join(median(texts, MEDIAN_UNITS)))
+    )
     return ChanceLevel(bigram_accuracy(trained_on, tested_on), error, sentence)
-
-
-def _error(corpus: Corpus, dev: Sequence[Utterance], sentence: str) -> float:
-    """Error rate of writing a sentence for every dev utterance."""
-    return corpus.score(corpus.splits[1], list(dev), {each.id: sentence for each in dev}).total.rate
 
 
 def spread(items: Sequence[Item], limit: int) -> Sequence[Item]:

@@ -14,9 +14,9 @@ from las.config.build import require
 from las.runtime import devices
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
-FRACTIONS = ("betas", "momentum", "dampening", "rho", "alpha", "lr_decay")
-"""Settings of optimisers that lie between 0 and 1."""
-NOT_NEGATIVE = ("eps", "weight_decay", "lambd")
+UPPER_LIMITS = dict.fromkeys(("betas", "momentum", "dampening", "rho", "alpha", "lr_decay"), 1.0)
+UPPER_LIMITS |= dict.fromkeys(("eps", "weight_decay", "lambd"), math.inf)
+"""Greatest values of settings of optimisers that are 0 at least."""
 
 
 class GradientNoise:
@@ -285,10 +285,8 @@ class Nadam(torch.optim.Optimizer):
 def check_settings(section: dict[str, Any]) -> None:
     """Raise ConfigError for an unusable setting of `optim`, such as a learning rate of 0, which torch accepts."""
     try:
-        for key in FRACTIONS:
-            require(key, section.get(key), 0.0, 1.0)
-        for key in NOT_NEGATIVE:
-            require(key, section.get(key), 0.0)
+        for key, limit in UPPER_LIMITS.items():
+            require(key, section.get(key), 0.0, limit)
     except ArgumentError as error:
         raise ConfigError(f"optim.{error}") from error
     rate = section.get("lr")

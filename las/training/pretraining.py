@@ -108,7 +108,8 @@ def stages(config: Config) -> list[Stage]:
         listed.append(Stage(number, count, stage_config, until, changes.longest_tokens, new_layers, changed))
     listed.append(Stage(count, count, config, inf, None, new_layers, []))
     for smaller, larger in pairwise(listed):
-        if any(_listener_size(smaller, key) > _listener_size(larger, key) for key in ("num_layers", "hidden_size")):
+        before, after = (each.config["model"]["listener"] for each in (smaller, larger))
+        if any(before[key] > after[key] for key in ("num_layers", "hidden_size")):
             raise ConfigError(
                 f"pretraining: {larger.name} has a smaller listener than {smaller.name}: it can only grow"
             )
@@ -138,10 +139,6 @@ def _compared(config: Config) -> Config:
     """The part of a config that a stage may change."""
     compared = {key: config[key] for key in SECTIONS}
     return compared | {"trainer": {"accumulate": config["trainer"]["accumulate"]}}
-
-
-def _listener_size(stage: Stage, key: str) -> int:
-    return int(stage.config["model"]["listener"][key])
 
 
 def current_stage(stages: Sequence[Stage], sub_epochs: int) -> Stage:

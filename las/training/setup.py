@@ -36,12 +36,6 @@ from las.training.warm_start import WarmStart
 BUILT = ("loss", "optim", "schedule", "gradients", "weight_noise", "augment", "order", "validation_search", "search")
 """Sections of the config from which the parts of these names are built."""
 
-AT_LEAST_ONE = (
-    *("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs"),
-    *("patience", "keep_checkpoints", "threads"),
-)
-"""Options that count something of which there is one at least."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
@@ -92,7 +86,8 @@ class TrainerOptions:
     max_sub_epochs: int | None = None
 
     def __post_init__(self) -> None:
-        for key in AT_LEAST_ONE:
+        counts = ("max_steps", "max_sub_epochs", "batch_size", "accumulate", "validate_every", "sub_epochs")
+        for key in (*counts, "patience", "keep_checkpoints", "threads"):
             require(key, getattr(self, key), 1)
         for key in ("num_workers", "broken_after_epochs"):
             require(key, getattr(self, key), 0)

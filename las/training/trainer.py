@@ -272,7 +272,11 @@ class Trainer:
         if validation is None:
             state.unvalidated = train_loss
             return
-        self._require_finite(validation)
+        if not math.isfinite(validation.loss):
+            raise NumericalError(
+                f"the dev loss at step {state.step} is {validation.loss}: the training has diverged. Try a lower "
+                "optim.lr or a longer schedule.warmup_steps under another name=..."
+            )
         self.schedule.validated(validation.objective)
         state.validations.append(DevResult(state.step, validation.error, validation.loss))
         improved = self.selection.best(state.validations) is state.validations[-1]
@@ -307,13 +311,6 @@ class Trainer:
                 f"the true ones before them fed, and {100 * by_chance:.1f} % are by chance: the model is not "
                 f"learning. {self.validator.describe(validation)}. Try a lower optim.lr or a longer "
                 "schedule.warmup_steps under another name=..."
-            )
-
-    def _require_finite(self, validation: Validation) -> None:
-        if not math.isfinite(validation.loss):
-            raise NumericalError(
-                f"the dev loss at step {self.state.step} is {validation.loss}: the training has diverged. Try a lower "
-                "optim.lr or a longer schedule.warmup_steps under another name=..."
             )
 
     def _save(self) -> None:

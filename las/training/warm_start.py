@@ -6,6 +6,7 @@ Symbols that only this training has keep their initial values. Everything else m
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -111,6 +112,7 @@ class WarmStart:
         carried = source is not None and "listener" in self.parts
         self.statistics = statistics or ("source" if carried else "corpus")
         self.thaw_step = thaw_step
+        self._frozen_names = tuple(PARTS[part] for part in self.frozen_parts)
         self._saved: Checkpoint | None = None
 
     def check(self, model: Trainable, section: Config) -> None:
@@ -197,10 +199,6 @@ class WarmStart:
                 f"warm_start.from={self.source}: its statistics of features cannot be carried ({reason}): fit new ones "
                 "with warm_start.statistics=corpus"
             )
-
-    @property
-    def _frozen_names(self) -> tuple[str, ...]:
-        return tuple(PARTS[part] for part in self.frozen_parts)
 
     def _read(self) -> Checkpoint:
         assert self.source is not None
@@ -294,21 +292,21 @@ def _copy(source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]] | Non
 
 def show(warm_start: WarmStart, transfer: Transfer, run: RunDirectory) -> None:
     """Print and log the table and lines about symbols and tensors that were left behind; write `warm_start.json`."""
-    log = run.directory / "log.txt"
-    progress.say(f"warm start from {warm_start.source}: {summary(transfer)}", log)
-    for line in aligned(rows(transfer, warm_start.thaw_step)):
-        progress.say(f"  {line}", log)
+    log, origins = run.directory / "log.txt", Counter(tensor.origin for tensor in transfer.tensors)
+    counts = ", ".join(f"{count} tensors {origin}" for origin, count in origins.items())
+    frozen = sum(tensor.frozen for tensor in transfer.tensors)
+    counts += f"; {frozen} of them frozen" if frozen else ""
+    progress.say(f"warm start from {warm_start.source}: {counts}", log)
+    table = rows(transfer, warm_start.thaw_step)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        progress.say(f"  {'  '.join(cells)}".rstrip(), log)
     for line in remarks(transfer, warm_start, run.config["model"]):
         progress.say(line, log)
     if run.writes:
         plain = transfer._asdict() | {"tensors": [each._asdict() for each in transfer.tensors]}
         atomic.write_json(run.directory / "warm_start.json", plain, durable=True)
-
-
-def aligned(listed: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines of aligned columns, which a log holds as they are printed."""
-    widths = [max(len(row[column]) for row in listed) for column in range(len(listed[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed]
 
 
 def rows(transfer: Transfer, thaw_step: int | None) -> list[tuple[str, str, str, str]]:
@@ -329,14 +327,6 @@ def rows(transfer: Transfer, thaw_step: int | None) -> list[tuple[str, str, str,
         count = f" ({len(tensors)} tensors)" if len(tensors) > 1 else ""
         listed.append((f"{module}: {names}{count}", f"{values:,}", how, trained))
     return listed
-
-
-def summary(transfer: Transfer) -> str:
-    """Counts of tensors by the origin of their initial values."""
-    origins = [tensor.origin for tensor in transfer.tensors]
-    counts = [f"{origins.count(origin)} tensors {origin}" for origin in dict.fromkeys(origins)]
-    frozen = sum(tensor.frozen for tensor in transfer.tensors)
-    return ", ".join(counts) + (f"; {frozen} of them frozen" if frozen else "")
 
 
 def remarks(transfer: Transfer, warm_start: WarmStart, section: Config) -> list[str]:

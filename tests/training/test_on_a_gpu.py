@@ -118,7 +118,7 @@ def test_the_stand_in_refuses_what_a_gpu_refuses() -> None:
     with stand_in() as gpu:
         there, here = torch.zeros(3).to("cuda"), torch.zeros(3)
         assert there.device == GPU and (2 * there + torch.tensor(1.0)).is_cuda and not here.is_cuda
-        with pytest.raises(RuntimeError, match=r"two devices, cuda:0 and cpu"):
+        with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
             there + here
         with pytest.raises(TypeError, match="numpy"):
             there.numpy()

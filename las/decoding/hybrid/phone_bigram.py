@@ -13,9 +13,9 @@ from torch import Tensor
 
 from las.config.build import require
 from las.decoding.base import FrameSearch, Hypothesis
+from las.hmm.topology import NUM_STATES
 from las.nn.acoustic_model import FrameScores
 
-STATES = 3
 STEP = math.log(0.5)
 """Score of keeping a state, and of leaving it."""
 KEPT, MOVED = 0, 1
@@ -50,7 +50,7 @@ class PhoneBigramSearch(FrameSearch):
     @torch.no_grad()
     def __call__(self, decoder: FrameScores, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """The best phones of each utterance; utterances of fewer than three frames have none."""
-        emissions = decoder.emissions(self.acoustic_scale, self.prior_scale).unflatten(-1, (-1, STATES))
+        emissions = decoder.emissions(self.acoustic_scale, self.prior_scale).unflatten(-1, (-1, NUM_STATES))
         bigram = self.lm_scale * decoder.bigram + self.insertion
         score = torch.full_like(emissions[:, 0], -math.inf)
         score[:, :, 0] = bigram[0, 1:] + emissions[:, 0, :, 0]
@@ -91,14 +91,14 @@ def _hypothesis(moves: Tensor, sources: Tensor, phone: int, score: float) -> Hyp
     """Follow the moves, [frames, phones, states], back from the last state of a phone; the first is none."""
     if score == -math.inf:
         return Hypothesis([], score, score, "dead_end", {"hmm": score})
-    state, phones = STATES - 1, [phone]
+    state, phones = NUM_STATES - 1, [phone]
     for frame in range(len(moves) - 1, 0, -1):
         if moves[frame, phone, state] == KEPT:
             continue
         if state:
             state -= 1
         else:
-            phone, state = int(sources[frame, phone]), STATES - 1
+            phone, state = int(sources[frame, phone]), NUM_STATES - 1
             phones.append(phone)
     tokens = [each + 1 for each in reversed(phones)]
     return Hypothesis(tokens, score, score / (len(tokens) + 1), "eos", {"hmm": score})

@@ -8,6 +8,7 @@ The beam is exact where it is wider than the scores of all paths differ. A gramm
 all words of a dictionary the same probability.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -130,7 +131,13 @@ class WordGraphSearch(WordSearch):
         """The words of each utterance with their frames, on the best path of these tokens (`word_spans`)."""
         prepared = self._required()
         texts = [[prepared.graph.words[token - 1] for token in each] for each in tokens]
-        scaled = self._scaled(prepared.lexicon, texts)
+        entries = {
+            word: [
+                each._replace(probability=each.probability**self.lm_scale) for each in prepared.lexicon.entries[word]
+            ]
+            for word in set(itertools.chain.from_iterable(texts))
+        }
+        scaled = Lexicon(entries, prepared.lexicon.silence)  # as the search weighs pronunciations
         emissions = self._emissions(decoder)
         return word_spans(emissions, decoder.log_posteriors, num_states, texts, scaled, prepared.states)
 
@@ -138,15 +145,6 @@ class WordGraphSearch(WordSearch):
         if self._prepared is None:
             raise ConfigError("a search for words needs its graph: call search.prepare(lexicon, topology) before it")
         return self._prepared
-
-    def _scaled(self, lexicon: Lexicon, texts: list[list[str]]) -> Lexicon:
-        """The entries of some words with the probabilities of pronunciations as the search weighs them."""
-        words = {word for text in texts for word in text}
-        entries = {
-            word: [each._replace(probability=each.probability**self.lm_scale) for each in lexicon.entries[word]]
-            for word in words
-        }
-        return Lexicon(entries, lexicon.silence)
 
     def _emissions(self, decoder: FrameScores) -> Float[Tensor, "batch frames pdfs"]:
         """Scaled scores of states, in fp32. Raises ConfigError where a model has other states than the graph."""
@@ -217,8 +215,9 @@ def read_grammar(path: str | Path | None, lexicon: Lexicon) -> Grammar:
             f"{model.name}: none of its {len(listed)} words ({first_of(listed, 5)}) is among the {len(known)} of the "
             f"dictionary ({first_of(known, 5)}): are they of the same language, and in the same case?"
         )
-    _say_left_out(model.name, sorted(set(listed) - set(words)), "the dictionary lacks")
-    _say_left_out("the dictionary", sorted(set(known) - set(words)), f"{model.name} lacks")
+    for name, own, other in ((model.name, listed, "the dictionary"), ("the dictionary", known, model.name)):
+        if lacking := sorted(set(own) - set(words)):
+            progress.say(f"{name}: {len(lacking):,} words that {other} lacks are left out: {first_of(lacking, 5)}")
     return grammar_of_model(model, words)
 
 
@@ -236,8 +235,3 @@ def grammar_of_model(model: arpa.Model, words: tuple[str, ...]) -> Grammar:
     costs = (-graph.backoffs[longer]).astype(np.float32)
     backing_off = Arcs(longer, silent, silent, costs, graph.fails[longer])
     return Grammar(words, Fst(graph.start, finals, concatenated([said, backing_off])))
-
-
-def _say_left_out(name: str, words: list[str], reason: str) -> None:
-    if words:
-        progress.say(f"{name}: {len(words):,} words that {reason} are left out: {first_of(words, 5)}")

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from las.config.build import require
 from las.decoding.scorers.base import BatchConstraint, Constraint, SearchStep, State
 from las.runtime.errors import ArgumentError
 
@@ -91,10 +92,8 @@ class RepetitionConstraint(Constraint):
     """
 
     def __init__(self, max_period: int = 32, max_repeats: int = 5) -> None:
-        if max_period < 1:
-            raise ArgumentError(f"max_period={max_period} must be at least 1, for example 32")
-        if max_repeats < 1:
-            raise ArgumentError(f"max_repeats={max_repeats} must be at least 1, for example 5")
+        require("max_period", max_period, 1)
+        require("max_repeats", max_repeats, 1)
         self.max_period, self.max_repeats = max_period, max_repeats
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:

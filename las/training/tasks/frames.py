@@ -20,7 +20,6 @@ from las.lm import kneser_ney, ngram
 from las.nn.acoustic_model import AcousticModel, FramePredictions
 from las.nn.normalisation import mask_of
 from las.runtime.errors import ConfigError
-from las.scoring import error_rates
 from las.training.chance import ChanceLevel
 from las.training.data_preparation import Splits
 from las.training.tasks import frame_labels
@@ -75,10 +74,9 @@ class FrameValidator(Validator):
         return super().chance_level(train)._replace(token_accuracy=accuracy)
 
     def describe_chance(self, level: ChanceLevel) -> str:
-        name = error_rates.SHORT_NAMES[self.metric]
         return (
             f"chance level: {100 * level.token_accuracy:.1f} % of the dev frames right by their most frequent state, "
-            f"dev {name} {100 * level.error:.1f} % by writing the same each time"
+            f"dev {self.format_error(level.error)} by writing the same each time"
         )
 
 

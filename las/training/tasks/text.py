@@ -56,7 +56,7 @@ class TextValidator(Validator):
     def describe_chance(self, level: ChanceLevel) -> str:
         return (
             f"chance level: {100 * level.token_accuracy:.1f} % of the dev tokens right by the frequencies of single "
-            f"tokens, dev {METRIC} {level.error:.2f}"
+            f"tokens, dev {self.format_error(level.error)}"
         )
 
     def format_error(self, error: float) -> str:

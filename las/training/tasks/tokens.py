@@ -6,7 +6,6 @@ from las.data.loader import Batch
 from las.decoding import evaluation
 from las.nn.attention import diagnostics
 from las.nn.losses import LabelSmoothedCrossEntropy
-from las.scoring import error_rates
 from las.storage.run_directory import RunDirectory
 from las.training import plots
 from las.training.chance import ChanceLevel
@@ -28,10 +27,10 @@ class TokenValidator(Validator):
         return Measured(float(sums.cross_entropy), int(sums.correct), int(sums.tokens), objective, texts, alignments)
 
     def describe_chance(self, level: ChanceLevel) -> str:
-        name = error_rates.SHORT_NAMES[self.metric]
+        written = repr(level.sentence) if level.sentence else "nothing"
         return (
-            f"chance level: {100 * level.token_accuracy:.1f} % of the dev tokens right by a bigram, dev {name} "
-            f"{100 * level.error:.1f} % by writing {repr(level.sentence) if level.sentence else 'nothing'} each time"
+            f"chance level: {100 * level.token_accuracy:.1f} % of the dev tokens right by a bigram, dev "
+            f"{self.format_error(level.error)} by writing {written} each time"
         )
 
     def log_attention(self, board: SummaryWriter, run: RunDirectory, step: int) -> None:

@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from las.decoding.hybrid.phone_bigram import STATES, STEP, PhoneBigramSearch
+from las.decoding.hybrid.phone_bigram import STEP, PhoneBigramSearch
+from las.hmm.topology import NUM_STATES as STATES
 from las.nn.acoustic_model import FrameScores
 
 PHONES = 2
