@@ -98,89 +98,63 @@ void search_step(const Searching<T>& step, const Search<T>& search, int64_t thre
 
 }  // namespace
 
+// What Python calls by its name and the type of the numbers.
+#define OF_NUMBERS(T, TYPE)                                                                          \
+    void multiply_##TYPE(const Product<T>* product, int64_t threads) {                               \
+        in_team(threads, [&](Team team) { multiply(*product, team); });                              \
+    }                                                                                                \
+    void forward_##TYPE(const Direction<T>* directions, int64_t count, int64_t threads) {            \
+        forward(directions, count, threads, exact<T>);                                               \
+    }                                                                                                \
+    void backward_##TYPE(const Direction<T>* directions, int64_t count, int64_t threads) {           \
+        backward(directions, count, threads, exact<T>);                                              \
+    }                                                                                                \
+    void* search_open_##TYPE(const Search<T>* search, int64_t threads) {                             \
+        return new Searching<T>(*search, exact<T>, threads);                                         \
+    }                                                                                                \
+    void search_step_##TYPE(const void* opened, const Search<T>* search, int64_t threads) {          \
+        search_step(*static_cast<const Searching<T>*>(opened), *search, threads);                    \
+    }                                                                                                \
+    void search_close_##TYPE(void* opened) { delete static_cast<Searching<T>*>(opened); }            \
+    void drop_##TYPE(const Dropout<T>* dropout, int64_t threads) {                                   \
+        in_team(threads, [&](Team team) { drop(*dropout, team); });                                  \
+    }                                                                                                \
+    void filter_frames_##TYPE(const Gammatone<T>* filters, int64_t threads) {                        \
+        in_team(threads, [&](Team team) { filter_frames(*filters, team); });                         \
+    }                                                                                                \
+    void expand_##TYPE(const Expansion<T>* expansion, int64_t threads) {                             \
+        in_team(threads, [&](Team team) { expand(*expansion, team); });                              \
+    }                                                                                                \
+    void spell_##TYPE(const Speller<T>* speller, Feed feed, int64_t threads) {                       \
+        Spelling(*speller, threads, exact<T>).forward(feed);                                         \
+    }                                                                                                \
+    void spell_backward_##TYPE(const Speller<T>* speller, int64_t threads) {                         \
+        Spelling(*speller, threads, exact<T>).backward();                                            \
+    }
+
 extern "C" {
-void multiply_float32(const Product<float>* product, int64_t threads) {
-    in_team(threads, [&](Team team) { multiply(*product, team); });
-}
-void multiply_float64(const Product<double>* product, int64_t threads) {
-    in_team(threads, [&](Team team) { multiply(*product, team); });
-}
+OF_NUMBERS(float, float32)
+OF_NUMBERS(double, float64)
 void multiply_bfloat16(const Product<float>* product, int64_t threads, Unit unit) {
     in_team(threads, [&](Team team) { multiply_rounded(*product, team, unit); });
-}
-void forward_float32(const Direction<float>* directions, int64_t count, int64_t threads) {
-    forward(directions, count, threads, exact<float>);
-}
-void forward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
-    forward(directions, count, threads, exact<double>);
 }
 void forward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
     forward(directions, count, threads, rounding(unit));
 }
-void backward_float32(const Direction<float>* directions, int64_t count, int64_t threads) {
-    backward(directions, count, threads, exact<float>);
-}
-void backward_float64(const Direction<double>* directions, int64_t count, int64_t threads) {
-    backward(directions, count, threads, exact<double>);
-}
 void backward_bfloat16(const Direction<float>* directions, int64_t count, int64_t threads, Unit unit) {
     backward(directions, count, threads, rounding(unit));
 }
-void* search_open_float32(const Search<float>* search, int64_t threads) {
-    return new Searching<float>(*search, exact<float>, threads);
+void spell_bfloat16(const Speller<float>* speller, Feed feed, int64_t threads, Unit unit) {
+    Spelling(*speller, threads, rounding(unit)).forward(feed);
 }
-void* search_open_float64(const Search<double>* search, int64_t threads) {
-    return new Searching<double>(*search, exact<double>, threads);
-}
-void search_step_float32(const void* opened, const Search<float>* search, int64_t threads) {
-    search_step(*static_cast<const Searching<float>*>(opened), *search, threads);
-}
-void search_step_float64(const void* opened, const Search<double>* search, int64_t threads) {
-    search_step(*static_cast<const Searching<double>*>(opened), *search, threads);
-}
-void search_close_float32(void* opened) { delete static_cast<Searching<float>*>(opened); }
-void search_close_float64(void* opened) { delete static_cast<Searching<double>*>(opened); }
-void drop_float32(const Dropout<float>* dropout, int64_t threads) {
-    in_team(threads, [&](Team team) { drop(*dropout, team); });
-}
-void drop_float64(const Dropout<double>* dropout, int64_t threads) {
-    in_team(threads, [&](Team team) { drop(*dropout, team); });
-}
-void filter_frames_float32(const Gammatone<float>* filters, int64_t threads) {
-    in_team(threads, [&](Team team) { filter_frames(*filters, team); });
-}
-void filter_frames_float64(const Gammatone<double>* filters, int64_t threads) {
-    in_team(threads, [&](Team team) { filter_frames(*filters, team); });
-}
-void expand_float32(const Expansion<float>* expansion, int64_t threads) {
-    in_team(threads, [&](Team team) { expand(*expansion, team); });
-}
-void expand_float64(const Expansion<double>* expansion, int64_t threads) {
-    in_team(threads, [&](Team team) { expand(*expansion, team); });
+void spell_backward_bfloat16(const Speller<float>* speller, int64_t threads, Unit unit) {
+    Spelling(*speller, threads, rounding(unit)).backward();
 }
 void prefix_scores(const Prefixes* prefixes, int64_t threads) {
     in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).score(); });
 }
 void prefix_advance(const Prefixes* prefixes, int64_t threads) {
     in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).advance(); });
-}
-void spell_float32(const Speller<float>* speller, Feed feed, int64_t threads) {
-    Spelling(*speller, threads, exact<float>).forward(feed);
-}
-void spell_float64(const Speller<double>* speller, Feed feed, int64_t threads) {
-    Spelling(*speller, threads, exact<double>).forward(feed);
-}
-void spell_bfloat16(const Speller<float>* speller, Feed feed, int64_t threads, Unit unit) {
-    Spelling(*speller, threads, rounding(unit)).forward(feed);
-}
-void spell_backward_float32(const Speller<float>* speller, int64_t threads) {
-    Spelling(*speller, threads, exact<float>).backward();
-}
-void spell_backward_float64(const Speller<double>* speller, int64_t threads) {
-    Spelling(*speller, threads, exact<double>).backward();
-}
-void spell_backward_bfloat16(const Speller<float>* speller, int64_t threads, Unit unit) {
-    Spelling(*speller, threads, rounding(unit)).backward();
 }
 int64_t fastest_bfloat16_unit() { return fastest_unit(); }
 }
