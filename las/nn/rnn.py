@@ -9,7 +9,16 @@ from torch import Tensor, nn
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice, operator
-from las.nn.kernels.base import PLAIN, Frames, Lengths, States, Unrolled, twice_differentiable, values_are_unknown
+from las.nn.kernels.base import (
+    FORMS,
+    PLAIN,
+    Frames,
+    Lengths,
+    States,
+    Unrolled,
+    twice_differentiable,
+    values_are_unknown,
+)
 from las.nn.normalisation import reverse
 
 Outputs = Float[Tensor, "batch frames output"]
@@ -132,7 +141,7 @@ def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, s
         return _computed(cells, frames, num_frames, states)
     if not torch.compiler.is_dynamo_compiling() and not isinstance(choice.requested(), str):
         return _computed(cells, frames, num_frames, states)  # a kernel that is made for tracing
-    if torch.compiler.is_compiling() and operator.supports(cells[0]):
+    if torch.compiler.is_compiling() and type(cells[0]) in FORMS:
         return operator.layer(cells, frames, num_frames, states)
     return PLAIN.layer(cells, frames, num_frames, states)
 

@@ -7,8 +7,10 @@ import torch
 from benchmarks import peak, timing
 from benchmarks.candidates import Candidate, Refused, candidates
 from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
-from benchmarks.settings import Settings, cell
+from benchmarks.settings import Settings
 from benchmarks.shapes import SHAPES, Shape
+from las.config.build import build, option
+from las.nn.rnn import CellFactory
 from las.training import memory
 
 
@@ -41,13 +43,18 @@ COLUMNS = (
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure every candidate at each shape, in one group for each shape."""
-    cells = {name: cell(name) for name in settings.cells}
+    cells: dict[str, CellFactory] = {name: build(option("cell", name), where=name) for name in settings.cells}
+    empty = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
     for name, shape in settings.shapes.items():
         torch.manual_seed(1)
         frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
         listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
         able = [each for each in listed if isinstance(each, Candidate)]
-        refused = [_refused(settings, name, each) for each in listed if isinstance(each, Refused)]
+        refused = [
+            settings.row(each.implementation, each.cell, name) | empty | {"refused": each.reason}
+            for each in listed
+            if isinstance(each, Refused)
+        ]
         yield Group(title(name), compared([*_measured(settings, name, able, frames), *refused]))
 
 
@@ -109,11 +116,6 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
             row["device_kernels"] = timing.device_kernels(run.total)
             row["note"] = ", ".join(row["device_kernels"])
         yield row
-
-
-def _refused(settings: Settings, name: str, refused: Refused) -> Row:
-    empty = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
-    return settings.row(refused.implementation, refused.cell, name) | empty | {"refused": refused.reason}
 
 
 RATIOS = {

@@ -10,9 +10,8 @@ from benchmarks.baselines import BASELINES
 from benchmarks.candidates import COMPILED
 from benchmarks.shapes import ON_CPU, ON_CUDA, SHAPES, Shape
 from las.config import folders
-from las.config.build import Config, build, check_value, compose, config_directory, shown
+from las.config.build import Config, check_value, config_directory, shown
 from las.nn.kernels import choice
-from las.nn.rnn import CellFactory
 from las.runtime import devices
 from las.runtime.errors import ConfigError, suggest
 from las.storage import run_directory
@@ -118,13 +117,6 @@ def _threads(config: Config, suite: str) -> int:
     """The number of threads: a training's for suites that train a model, else one for each processor."""
     trains = suite in ("model", "loader", "safety")
     return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
-
-
-def cell(name: str) -> CellFactory:
-    """A cell by the name of its config."""
-    card = compose("train", [f"cell@model.listener.cell={name}"])["model"]["listener"]["cell"]
-    factory: CellFactory = build(card, where=name)
-    return factory
 
 
 def _known(key: str, names: str | list[str] | None, existing: list[str]) -> list[str]:

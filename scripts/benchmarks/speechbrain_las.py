@@ -188,11 +188,6 @@ class SpeechBrainLAS(nn.Module):
         beam: nn.Module = _part("decoders", "S2SRNNBeamSearcher")(beam_size=size, scorer=scorer, **parts)
         return beam
 
-    def forbid_end(self) -> None:
-        """Make the end of a sentence improbable, so that a search is as long as it may be."""
-        with torch.no_grad():
-            self.output.w.bias[EOS] = IMPROBABLE
-
 
 class SpeechBrainPeer:
     """Trains and searches with `SpeechBrainLAS`."""
@@ -222,7 +217,8 @@ class SpeechBrainPeer:
 
     def decoder(self, size: int, ctc_weight: float, batch: Batch, num_tokens: int) -> Callable[[], list[list[int]]]:
         """A search of a batch for hypotheses of `num_tokens` each, from waveforms to tokens."""
-        self.model.forbid_end()
+        with torch.no_grad():
+            self.model.output.w.bias[EOS] = IMPROBABLE
         search = self.model.search(size, ctc_weight)
 
         @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from benchmarks import inputs as benchmark_inputs
 from benchmarks import peak, timing
 from benchmarks.inputs import BenchmarkModel
-from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
+from benchmarks.records import SPREAD_MS, Group, TableColumn, number, text
 from benchmarks.settings import Settings
 from las.data.loader import Batch
 from las.nn.kernels import choice
@@ -64,15 +64,13 @@ def measure(settings: Settings) -> Iterator[Group]:
     for kernel, step in steps.items():
         parts = step.parts()
         shares = {f"{part}_peak_share": count / parts[f"{part}_ms"] / most for part, count in operations.items()}
-        measured.append(settings.row(kernel, card, shape) | parts | _total(times[kernel], audio_s) | shares)
+        total = timing.spread(times[kernel])
+        row = settings.row(kernel, card, shape) | parts | total.in_ms() | shares
+        row |= {"audio_s": audio_s, "audio_s_per_s": 1e3 * audio_s / total.median}
         if "plain" in steps:
-            measured[-1]["times_faster_than_plain"] = timing.spread(times["plain"]).median / measured[-1]["total_ms"]
+            row["times_faster_than_plain"] = timing.spread(times["plain"]).median / total.median
+        measured.append(row)
     yield Group(title(shape), [*measured, *table])
-
-
-def _total(times: list[float], audio_s: float) -> Row:
-    total = timing.spread(times)
-    return total.in_ms() | {"audio_s": audio_s, "audio_s_per_s": 1e3 * audio_s / total.median}
 
 
 class StepTimer:

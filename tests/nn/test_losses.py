@@ -74,19 +74,6 @@ def test_correct_counts_tokens_and_ends() -> None:
     assert loss(perfect, TARGETS, NUM_TOKENS).correct == 7
 
 
-def test_an_update_minimises_the_mean_or_the_sum() -> None:
-    """The gradient of the sum is that of the mean times the tokens, the ends of the sentences among them."""
-    gradients = {}
-    for reduction in ("mean", "sum"):
-        logits = random_logits().requires_grad_()
-        loss = LabelSmoothedCrossEntropy(0.1, reduction)
-        sums = loss(logits, TARGETS, NUM_TOKENS)
-        (sums.loss / loss.divisor(float(sums.tokens))).backward()
-        gradients[reduction] = logits.grad
-    assert gradients["sum"] is not None
-    torch.testing.assert_close(gradients["sum"] / 9, gradients["mean"])
-
-
 def test_joint_with_ctc_is_the_weighted_sum_of_both() -> None:
     logits = random_logits()
     heard = CTCOutput(torch.log_softmax(torch.randn(3, 9, VOCAB, dtype=torch.float64), -1), torch.tensor([9, 8, 5]))

@@ -25,11 +25,6 @@ GIVEN = "Tensor frames, Tensor num_frames, Tensor[] states, Tensor[] parameters,
 CELLS = {cls.__name__: cls for cls in FORMS}
 
 
-def supports(cell: LSTMCell) -> bool:
-    """True for the cells with hand-written kernels; others are traced step by step."""
-    return type(cell) in FORMS
-
-
 def layer(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states: States) -> Unrolled:
     """Outputs and last states by the operator."""
     first = [state or cell.initial_state(frames.shape[0]) for cell, state in zip(cells, states, strict=True)]

@@ -57,9 +57,3 @@ def test_means_and_the_line_of_the_log() -> None:
     line = diagnostics.line(found)
     assert diagnostics.verdict(found) in line
     assert all(number in line for number in ("entropy 0.20", "diagonality 0.95", "coverage 0.80", "monotonicity 0.75"))
-
-
-def test_monotonicity_is_the_share_of_tokens_that_do_not_go_back() -> None:
-    weights = torch.eye(5)
-    orders = {(0, 1, 2, 3, 4): 1.0, (0, 1, 1, 3, 4): 1.0, (0, 2, 1, 3, 4): 0.75, (4, 3, 2, 1, 0): 0.0, (0,): 1.0}
-    assert {order: diagnostics.measure(weights[list(order)]).monotonicity for order in orders} == orders
