@@ -22,7 +22,7 @@ Gains and offsets of norms keep what they are made with: 1 and 0 (Cooijmans et a
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -187,7 +187,12 @@ class Initialisation:
             elif not isinstance(module, (OutputNorm, ChannelNorm)):
                 continue
             done.update(map(id, module.parameters()))
-        _require_all(model, done)
+        for name, parameter in model.named_parameters():
+            if id(parameter) not in done:
+                raise ConfigError(
+                    f"init: no initial value is known for {name}, which is in no LSTM cell, nn.Linear, nn.Conv1d, "
+                    "nn.Conv2d, nn.Embedding or norm: make it a part of one of them, or choose init=las"
+                )
 
     def _draw(self, layer: nn.Embedding | nn.Linear | nn.Conv1d | nn.Conv2d, draw: str) -> None:
         field = math.prod(layer.weight.shape[2:])
@@ -212,16 +217,6 @@ def _role(name: str, module: nn.Module) -> str:
     if "attention" in path:
         return "score" if path[-1] == "score" else "attention"
     return "front_end" if "front_end" in path else "output"
-
-
-def _require_all(model: nn.Module, done: Collection[int]) -> None:
-    """Raise ConfigError unless the id of every parameter is among those that have an initial value."""
-    for name, parameter in model.named_parameters():
-        if id(parameter) not in done:
-            raise ConfigError(
-                f"init: no initial value is known for {name}, which is in no LSTM cell, nn.Linear, nn.Conv1d, "
-                "nn.Conv2d, nn.Embedding or norm: make it a part of one of them, or choose init=las"
-            )
 
 
 def _uniform(values: Tensor, limit: float) -> None:

@@ -130,6 +130,8 @@ class Listener(nn.Module):
         self.dropouts = nn.ModuleList(map(dropout_mask, _per_layer("dropout", dropout, num_layers)))
         self.dropout_at = dropout_at
         self.residual_from = num_layers if residual_from is None else residual_from
+        if residual_from is not None and residual_from < 1:
+            raise ArgumentError(f"residual_from={residual_from} must be at least 1: layer 0 reads features, not states")
         self.input_reduction = input_reduction
         size = input_size * input_reduction
         self.front_end = front_end(size) if front_end else None
@@ -140,24 +142,15 @@ class Listener(nn.Module):
             made = layer(cell if self.layers else first_cell or cell, size, hidden_size)
             if not isinstance(made, ListenerLayer):
                 raise ArgumentError(f"layer: a {type(made).__name__} is no ListenerLayer, as a UnidirectionalLayer is")
-            self._check_residual(size, made.output_size)
+            if len(self.layers) >= self.residual_from and size != made.output_size:
+                raise ArgumentError(
+                    f"residual_from={residual_from}: layer {len(self.layers)} reads {size} values per row and writes "
+                    f"{made.output_size}, which cannot be added: shorten time below it by max_pool, stride or mean"
+                )
             self.layers.append(made)
             size = made.output_size * (factor if reduction == "concat" else 1)
             self.norms.append(OUTPUT_NORMS[norm](size))
         self.output_size = size
-
-    def _check_residual(self, input_size: int, output_size: int) -> None:
-        """Raise ArgumentError if the next layer has a residual connection between rows of different sizes."""
-        index = len(self.layers)
-        if self.residual_from < 1:
-            raise ArgumentError(
-                f"residual_from={self.residual_from} must be at least 1: layer 0 reads features, not states"
-            )
-        if index >= self.residual_from and input_size != output_size:
-            raise ArgumentError(
-                f"residual_from={self.residual_from}: layer {index} reads {input_size} values per row and "
-                f"writes {output_size}, which cannot be added: shorten time below it by max_pool, stride or mean"
-            )
 
     def explain(self) -> str:
         """A line for the log of a run: the kernel of the recurrences on the device of the parameters, and why."""

@@ -15,20 +15,22 @@ from las.nn.cells.base import NUM_GATES
 
 
 class Padded(nn.Module):
-    """`nn.LSTM` on padded rows; it reads padding as if it were speech."""
+    """An LSTM that returns outputs and states, on padded rows: it reads padding as if it were speech."""
 
-    def __init__(self, input_size: int, hidden_size: int, directions: int) -> None:
+    def __init__(self, lstm: nn.Module) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
+        self.lstm = lstm
 
-    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
-        return self.lstm(frames)[0]
+    def forward(self, frames: Tensor, num_frames: Tensor | None = None) -> Tensor:
+        outputs: Tensor = self.lstm(frames)[0]
+        return outputs
 
 
 class Packed(Padded):
-    """`nn.LSTM` on a PackedSequence, which leaves out padding like the layers of this package."""
+    """An LSTM on a PackedSequence, which leaves out padding like the layers of this package."""
 
-    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+    def forward(self, frames: Tensor, num_frames: Tensor | None = None) -> Tensor:
+        assert num_frames is not None
         packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=frames.shape[1])[0]
 
@@ -44,17 +46,6 @@ class Directions(nn.Module):
         outputs = [self.layers[0](frames)]
         outputs += [layer(frames.flip(1)).flip(1) for layer in list(self.layers)[1:]]
         return torch.cat(outputs, dim=-1)
-
-
-class First(nn.Module):
-    """A layer that returns the outputs of another one without its state."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, frames: Tensor) -> Tensor:
-        return self.layer(frames)[0]
 
 
 class Naive(nn.Module):
@@ -105,14 +96,14 @@ def each_way(make: Callable[[int, int], nn.Module]) -> Callable[[int, int, int],
     return lambda input_size, hidden_size, directions: Directions(lambda: make(input_size, hidden_size), directions)
 
 
-def one_way_lstm(input_size: int, hidden_size: int) -> nn.Module:
-    """`nn.LSTM` of one direction: in fp16 the only case in which cuDNN picks its persistent kernel."""
-    return First(nn.LSTM(input_size, hidden_size, batch_first=True))
+def lstm(input_size: int, hidden_size: int, directions: int = 1) -> nn.LSTM:
+    """`nn.LSTM`; one direction in fp16 is the only case in which cuDNN picks its persistent kernel."""
+    return nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
 
 
 def haste(input_size: int, hidden_size: int) -> nn.Module:
     """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
-    return First(importlib.import_module("haste_pytorch").LayerNormLSTM(input_size, hidden_size, batch_first=True))
+    return Padded(importlib.import_module("haste_pytorch").LayerNormLSTM(input_size, hidden_size, batch_first=True))
 
 
 class Baseline(NamedTuple):
@@ -145,10 +136,10 @@ class Baseline(NamedTuple):
 on_whole_rows = partial(Baseline, ragged=False)
 
 BASELINES = {
-    "lstm": Baseline(Padded),
-    "lstm_packed": Baseline(Packed, ragged=True),
-    "lstm_best": on_whole_rows(each_way(one_way_lstm), needs_gpu=True, dtype=torch.float16),
-    "lstm_graph": on_whole_rows(Padded, needs_gpu=True, captured=True),
+    "lstm": Baseline(lambda *sizes: Padded(lstm(*sizes))),
+    "lstm_packed": Baseline(lambda *sizes: Packed(lstm(*sizes)), ragged=True),
+    "lstm_best": on_whole_rows(each_way(lambda *sizes: Padded(lstm(*sizes))), needs_gpu=True, dtype=torch.float16),
+    "lstm_graph": on_whole_rows(lambda *sizes: Padded(lstm(*sizes)), needs_gpu=True, captured=True),
     "naive": on_whole_rows(each_way(Naive), cell="ln_global"),
     "haste": on_whole_rows(
         each_way(haste), needs_gpu=True, module="haste_pytorch", dtype=torch.float32, cell="ln_global"

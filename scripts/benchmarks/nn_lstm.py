@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
+from benchmarks.baselines import Padded
 from benchmarks.candidates import Candidate
 from benchmarks.lstm import LayerRun, spreads
 from benchmarks.records import Group, Row, TableColumn, number, text
@@ -54,7 +55,7 @@ def _rows(settings: Settings, name: str, layers: int, bidirectional: bool, is_pa
     frames = torch.randn(PADDED.batch, PADDED.frames, PADDED.input_size).to(settings.device)
     runs = []
     for key, lstm in stacks.items():
-        layer = (Packed if is_packed else Padded)(lstm).to(settings.device, settings.dtype)
+        layer = (Rows if is_packed else Padded)(lstm).to(settings.device, settings.dtype)
         runs.append(LayerRun(Candidate(*key, settings.dtype, layer), PACKED, frames))
     measured = [(forward.median, total.median) for forward, total in spreads(settings, name, runs)]
     return [
@@ -63,22 +64,11 @@ def _rows(settings: Settings, name: str, layers: int, bidirectional: bool, is_pa
     ]
 
 
-class Padded(nn.Module):
-    """A stack that reads padding like speech."""
-
-    def __init__(self, lstm: nn.Module) -> None:
-        super().__init__()
-        self.lstm = lstm
-
-    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
-        output: Tensor = self.lstm(frames)[0]
-        return output
-
-
-class Packed(Padded):
+class Rows(Padded):
     """A stack that is given a PackedSequence, and returns the rows of one."""
 
-    def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
+    def forward(self, frames: Tensor, num_frames: Tensor | None = None) -> Tensor:
+        assert num_frames is not None
         packed = pack_padded_sequence(frames, num_frames.cpu(), batch_first=True, enforce_sorted=False)
         output: PackedSequence = self.lstm(packed)[0]
         return output.data

@@ -32,9 +32,7 @@ IMPROBABLE = -1e4
 
 def unavailable() -> str:
     """The reason why the peer cannot be measured; empty if it can."""
-    if importlib.util.find_spec("speechbrain") is None:
-        return "not installed: pip install 'las-asr[peers]'"
-    return ""
+    return "" if importlib.util.find_spec("speechbrain") else "not installed: pip install 'las-asr[peers]'"
 
 
 def _part(module: str, name: str) -> Any:
@@ -65,7 +63,12 @@ class Sizes(NamedTuple):
         """Read the sizes of the config of a training. Raises ConfigError for a model that its modules cannot form."""
         try:
             features, listener, speller = (config["model"][part] for part in ("features", "listener", "speller"))
-            sizes = cls(
+            if listener["reduction"] != "concat" or listener["input_reduction"] != 1 or not config["model"].get("ctc"):
+                raise ConfigError(
+                    "suite=peers: the model must join frames (reduction=concat, input_reduction=1) and have CTC: "
+                    "try +experiment=an4_ctc"
+                )
+            return cls(
                 sample_rate=sample_rate,
                 num_tokens=num_tokens,
                 num_mels=features["num_mels"],
@@ -83,12 +86,6 @@ class Sizes(NamedTuple):
             raise ConfigError(
                 f"suite=peers: model has no {error}, so no peer's can be made like it: try +experiment=an4_ctc"
             ) from error
-        if listener["reduction"] != "concat" or listener["input_reduction"] != 1 or config["model"].get("ctc") is None:
-            raise ConfigError(
-                "suite=peers: the model must join frames (reduction=concat, input_reduction=1) and have CTC: "
-                "try +experiment=an4_ctc"
-            )
-        return sizes
 
 
 class JoinedLSTM(nn.Module):

@@ -81,7 +81,7 @@ class StepTimer:
         self.marks: list[float] = []
         model = subject.model
         for module in (model.features, model.listener, subject.parts.loss):
-            module.register_forward_hook(self._after)
+            module.register_forward_hook(self.mark)
         model.listener.register_forward_hook(self._listened)
 
     def mark(self, *_: object) -> None:
@@ -89,9 +89,6 @@ class StepTimer:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self.marks.append(1e3 * time.perf_counter())
-
-    def _after(self, module: nn.Module, inputs: object, outputs: object) -> None:
-        self.mark()
 
     def _listened(self, module: nn.Module, inputs: object, outputs: tuple[Tensor, ...]) -> None:
         outputs[0].register_hook(self.mark)

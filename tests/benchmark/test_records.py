@@ -74,11 +74,6 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[records.
     assert {"plain", "lstm", "lstm_packed"}.isdisjoint(refused)
 
 
-def test_a_command_is_as_it_was_typed() -> None:
-    given = ["suite=lstm", "shapes=[C1,C2]", "output='a/b.jsonl'"]
-    assert main.command(given) == "python scripts/benchmark.py suite=lstm 'shapes=[C1,C2]' output=a/b.jsonl"
-
-
 def test_a_row_says_how_it_was_made(measured: list[records.Row]) -> None:
     for row in measured:
         assert (row["suite"], row["dtype"], row["device"]) == ("lstm", "float32", "cpu")
@@ -122,7 +117,7 @@ def test_lengths_are_the_same_every_time_and_fill_the_batch() -> None:
 def copied(bidirectional: nn.LSTM, directions: baselines.Directions) -> None:
     """Give two layers of one direction the weights of one layer of both."""
     for turn, suffix in enumerate(("", "_reverse")):
-        layer = directions.layers[turn].layer
+        layer = directions.layers[turn].lstm
         layer.load_state_dict({name: getattr(bidirectional, name + suffix) for name in layer.state_dict()})
 
 

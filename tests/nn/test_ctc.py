@@ -40,11 +40,7 @@ def test_equals_the_sum_over_all_paths() -> None:
 
 def test_padded_states_do_not_count() -> None:
     log_probs = material().requires_grad_()
-    targets, num_tokens, num_states = (
-        torch.tensor([[1], [2], [3]]),
-        torch.ones(3, dtype=torch.long),
-        torch.tensor([3, 5, 1]),
-    )
+    targets, num_tokens, num_states = torch.tensor([[1], [2], [3]]), torch.tensor([1, 1, 1]), torch.tensor([3, 5, 1])
     (gradient,) = torch.autograd.grad(ctc.loss(CTCOutput(log_probs, num_states), targets, num_tokens), log_probs)
     assert not gradient[0, 3:].any() and not gradient[2, 1:].any() and gradient[1].any(-1).all()
 

@@ -37,10 +37,6 @@ def test_nothing_is_dropped_outside_training_or_without_a_probability() -> None:
     assert dropped(torch.empty(0, 6), 0.3).shape == (0, 6)
 
 
-def test_other_devices_take_that_of_torch() -> None:
-    assert Dropout(0.3)(torch.ones(5, 2, device="meta")).shape == (5, 2)
-
-
 def test_there_is_a_second_derivative() -> None:
     values = torch.randn(4, 6, requires_grad=True)
     result = dropped(values, 0.5)

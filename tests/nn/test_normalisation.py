@@ -151,12 +151,6 @@ def test_half_precision_softmax_of_masked_rows_is_finite() -> None:
     assert masked_softmax(energy, mask_of(torch.tensor([2]), 3)).tolist() == [[0.5, 0.5, 0.0]]
 
 
-def test_masked_mean_broadcasts_its_mask() -> None:
-    values = torch.arange(12.0).view(2, 3, 2)
-    mean = masked_mean(values, mask_of(torch.tensor([3, 1]), 3).unsqueeze(-1), dim=1)
-    assert mean.tolist() == [[2.0, 3.0], [6.0, 7.0]]
-
-
 @given(lengths_of_rows)
 def test_reverse_reads_each_row_backwards_within_its_length(lengths: list[int]) -> None:
     frames = torch.randn(len(lengths), 6, 2, generator=torch.Generator().manual_seed(1))

@@ -8,6 +8,7 @@ the plain equations: what cannot be compiled for this device or differs is not u
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from las.nn.cells.base import LSTMCell
 from las.nn.kernels.base import FORMS, PLAIN, Kernel
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
-from las.nn.kernels.graphs.replayed import Capture, captured
+from las.nn.kernels.graphs.capture import captured
+from las.nn.kernels.graphs.replayed import Capture
 from las.nn.kernels.triton.layer import TritonKernel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, suggest
@@ -101,7 +103,7 @@ def _elsewhere(device: str, like: Tensor) -> str:
 
 def capture_on(device: torch.device) -> Capture | None:
     """The way to capture functions that are called again and again; None on a device without CUDA graphs."""
-    return captured if device.type == "cuda" and torch.cuda.is_available() else None
+    return partial(captured, count=1) if device.type == "cuda" and torch.cuda.is_available() else None
 
 
 def explain(cell: LSTMCell, like: Tensor) -> str:

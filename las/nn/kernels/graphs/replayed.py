@@ -10,7 +10,6 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from las.nn.kernels.graphs import capture as cuda_graphs
 from las.nn.nested import mapped, tensors
 from las.runtime import progress
 
@@ -33,11 +32,6 @@ Capture = Callable[[Callable[[], None], torch.device], Graph | None]
 
 _tried: dict[tuple[str, frozenset[torch.dtype]], bool] = {}
 """True for what passed its trial, by name and types."""
-
-
-def captured(function: Callable[[], None], device: torch.device) -> Graph | None:
-    """A CUDA graph of one run of a function."""
-    return cuda_graphs.captured(function, device, 1)
 
 
 class Replayed(Generic[S, R]):
