@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.records import Group, TableColumn, number, text
 from benchmarks.settings import Settings
-from las.nn.kernels.triton.layer import TritonEquations, TritonPlan, rows_for
+from las.nn.kernels.triton.plan import TritonEquations, TritonPlan, rows_for
 from las.runtime import progress
 from las.runtime.errors import ConfigError
 

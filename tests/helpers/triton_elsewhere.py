@@ -14,7 +14,7 @@ from kernel_cases import Case, Form, results
 from torch import Tensor
 
 from las.nn.kernels import choice
-from las.nn.kernels.triton.layer import TritonPlan
+from las.nn.kernels.triton.plan import TritonPlan
 
 triton = choice.KERNELS["triton"]
 

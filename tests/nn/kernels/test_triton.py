@@ -21,7 +21,7 @@ from las.nn.cells.base import CELL_NORMS
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN
 from las.nn.kernels.graphs import capture
-from las.nn.kernels.triton.layer import TritonPlan, rows_for
+from las.nn.kernels.triton.plan import TritonPlan, rows_for
 
 triton = choice.KERNELS["triton"]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")

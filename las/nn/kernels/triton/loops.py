@@ -13,7 +13,7 @@ from triton import cdiv, next_power_of_2
 
 from las.nn.cells.base import NUM_GATES
 from las.nn.kernels.graphs import capture
-from las.nn.kernels.triton.layer import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
+from las.nn.kernels.triton.plan import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
 from las.nn.kernels.triton.steps import backward_row, forward_row, norm_sums, product
 
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
