@@ -29,8 +29,8 @@ def path_of(checkpoint: Path) -> Path:
     return run_folder(checkpoint) / "tuned.json"
 
 
-DEFAULT_MODEL = ("transcribe", "demo_app")
-"""Verbs that take a pretrained model where no checkpoint is given."""
+NEEDS_CHECKPOINT = {"transcribe": False, "demo_app": False, "decode": True}
+"""Verbs that take a pretrained model, and whether they take none where no checkpoint is given."""
 
 
 def compose(name: str, overrides: list[str]) -> build.Config:
@@ -71,7 +71,8 @@ def as_composed(overrides: list[str], verb: str = "") -> list[str]:
 
     They come first, so that those of the command (`search.size=12`) override them.
     """
-    overrides = with_model(overrides, verb in DEFAULT_MODEL)
+    if verb in NEEDS_CHECKPOINT:
+        overrides = with_model(overrides, not NEEDS_CHECKPOINT[verb])
     if CHOICE not in overrides:
         return [*_own(overrides), *overrides]
     remaining = [override for override in overrides if override != CHOICE]

@@ -113,6 +113,8 @@ def compose(verb: str, overrides: list[str]) -> None:
         row = asked.recipe.rows[0]  # tests/cli/test_reproduce.py composes all of them
         compose("train", [*jobs.overrides_of(asked.recipe, row, asked.tier, asked.overrides)])
         return
+    if verb in tuned_search.NEEDS_CHECKPOINT:
+        overrides = tuned_search.with_model(overrides, default=False)
     config = runtime_config.compose(name, demo.as_composed(overrides) if verb == "demo" else overrides)
     if "corpus" not in config:
         return

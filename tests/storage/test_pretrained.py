@@ -55,6 +55,10 @@ def test_a_model_is_taken_by_name_by_command_and_in_python(listed: Listed, train
     las("transcribe", "model=tiny", f"checkpoint={trained / 'run'}", str(audio)).fails(2, "model=tiny checkpoint=")
 
 
+def test_a_training_has_models_of_its_own(las: Las) -> None:
+    las("train", "model=las_small", "--cfg", "job").succeeds("las.ListenAttendSpell")
+
+
 def test_another_model_is_downloaded_once(listed: Listed, tmp_path: Path) -> None:
     with local_server.serving() as site:
         path = listed(url=f"{site.url}/tiny.las")
