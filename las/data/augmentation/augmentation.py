@@ -181,10 +181,7 @@ def _draws(keys: Sequence[int], stream: int, count: int) -> Int[Tensor, "batch c
 
 
 def _covered(
-    draws: Int[Tensor, "batch count 2"],
-    longest: Int[Tensor, "batch"],
-    sizes: Int[Tensor, "batch"],
-    positions: int,
+    draws: Int[Tensor, "batch count 2"], longest: Int[Tensor, "batch"], sizes: Int[Tensor, "batch"], positions: int
 ) -> Bool[Tensor, "batch positions"]:
     """Mask of the positions in segments of up to `longest` of `sizes` positions: lengths are drawn, then starts.
 
