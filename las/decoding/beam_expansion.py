@@ -18,8 +18,7 @@ from torch import Tensor
 
 from las.decoding.base import Hypothesis
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense
-from las.runtime import devices
+from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense, score_type
 
 SHARED = 1 << 13
 """Scores of symbols from which on threads share the utterances."""
@@ -47,7 +46,7 @@ class BeamState(NamedTuple):
 def first_beams(sos: int, num_states: Int[Tensor, " batch"]) -> BeamState:
     """One beam per utterance that holds the start symbol only."""
     shape, device = (len(num_states), 1), num_states.device
-    scores = torch.zeros(shape, dtype=devices.score_type(device), device=device)
+    scores = torch.zeros(shape, dtype=score_type(device), device=device)
     return BeamState(
         tokens=torch.full(shape, sos, device=device),
         scores=scores,
@@ -176,7 +175,7 @@ class CompiledBeamExpansion(BeamExpansion):
 
 def expansion_on(device: torch.device, eos: int, size: int, exponent: float) -> BeamExpansion:
     """The expansion that is fastest on a device."""
-    refusal = BEAMS.refusal(torch.empty(0, dtype=devices.score_type(device), device=device))
+    refusal = BEAMS.refusal(torch.empty(0, dtype=score_type(device), device=device))
     return (BeamExpansion if refusal else CompiledBeamExpansion)(eos, size, exponent)
 
 

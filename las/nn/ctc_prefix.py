@@ -29,9 +29,8 @@ from torch import Tensor
 
 from las.nn.ctc import BLANK
 from las.nn.kernels.choice import Compiled, Differences
-from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, call, dense
+from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, call, dense, score_type
 from las.nn.normalisation import mask_of
-from las.runtime import devices
 
 FLOOR = -1e4
 """Lower bound on the log-probability of a symbol in a state: sums of it stay finite, and its exponential is 0."""
@@ -173,7 +172,7 @@ def tables(
     log_probs: Float[Tensor, "batch states vocab"], num_states: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, "batch states vocab"], Float[Tensor, "batch vocab states1"]]:
     """Arguments of `CTCPrefixes`. Padding states are blanks with probability 1, which change nothing."""
-    log_probs = log_probs.to(devices.score_type(log_probs.device)).nan_to_num(FLOOR, 0.0, FLOOR).clamp(min=FLOOR)
+    log_probs = log_probs.to(score_type(log_probs.device)).nan_to_num(FLOOR, 0.0, FLOOR).clamp(min=FLOOR)
     padding = torch.full_like(log_probs[:1, :1], FLOOR)
     padding[..., BLANK] = 0.0
     mask = mask_of(num_states, log_probs.shape[1], log_probs.device).unsqueeze(-1)

@@ -42,11 +42,6 @@ def pick(name: str) -> torch.device:
     return torch.device(name)
 
 
-def score_type(device: torch.device) -> torch.dtype:
-    """The type in which scores of a search are summed."""
-    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
-
-
 def allow_tf32(allowed: bool) -> None:
     """Let products and convolutions of fp32 on a GPU take operands of TF32 (10 bits of mantissa), or forbid it."""
     torch.set_float32_matmul_precision("high" if allowed else "highest")

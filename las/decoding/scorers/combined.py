@@ -17,7 +17,7 @@ from las.decoding.scorers.base import (
     SearchStep,
     State,
 )
-from las.runtime import devices
+from las.nn.kernels.cpp.tensors import score_type
 from las.runtime.errors import ArgumentError, ConfigError, suggest
 
 DECODER = "las"
@@ -127,7 +127,7 @@ class CombinedScorer(NamedTuple):
         """The scores of every next symbol, and the new state. The total of an impossible symbol is -inf."""
         total, by_scorer, new_states = step.log_probs, [step.log_probs], []
         if self.scorers:
-            total = self.decoder_weight * total.to(devices.score_type(total.device))
+            total = self.decoder_weight * total.to(score_type(total.device))
         for weight, scorer, scorer_state in zip(self.weights, self.scorers, state, strict=False):
             scores, new_state = scorer.score(scorer_state, step)
             total = total + weight * scores.to(total.dtype)

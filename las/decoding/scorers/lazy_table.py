@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from las.decoding.scorers.base import BatchComponent, BatchScorer, SearchStep, State
-from las.runtime import devices
+from las.nn.kernels.cpp.tensors import score_type
 
 MAX_ENTRIES = 1 << 24
 """Entries of a table above which the next search begins another one."""
@@ -39,7 +39,7 @@ class LazyTable:
         self._rows = {automaton.start: 0}
         self._lock = threading.Lock()
         scores, targets = automaton.expand(torch.tensor([automaton.start]))
-        self._scores, self._targets = scores.to(device, devices.score_type(device)), targets.to(device)
+        self._scores, self._targets = scores.to(device, score_type(device)), targets.to(device)
 
     @property
     def is_full(self) -> bool:

@@ -77,6 +77,11 @@ allocator = CachingAllocator()
 """The allocator of all kernels."""
 
 
+def score_type(device: torch.device) -> torch.dtype:
+    """The type in which scores of a search are summed."""
+    return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
+
+
 def _pointer(dtype: torch.dtype) -> type[ctypes.c_void_p]:
     """A type of fields that point to numbers of this type, whatever type the others of the structure have."""
     return type("Pointer", (ctypes.c_void_p,), {"dtype": dtype})
