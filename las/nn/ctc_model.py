@@ -7,6 +7,7 @@ Graves (2012, section 7.5.2), breadth first.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -157,7 +158,12 @@ class CTCModel(SpeechModel):
         output, num_states = inputs.output
         weights = torch.zeros(len(targets), targets.shape[1] + 1, output.shape[1])
         for row, (count, states) in enumerate(zip(num_tokens, num_states.tolist(), strict=True)):
-            for token, (begin, end) in enumerate(align(output[row, :states], targets[row, :count].tolist())):
+            try:
+                spans = align(output[row, :states], targets[row, :count].tolist())
+            except ValueError:  # a constraint of the search asked for more tokens than the states can write
+                borders = [number * states // count for number in range(count + 1)]
+                spans = [(begin, max(begin + 1, end)) for begin, end in itertools.pairwise(borders)]
+            for token, (begin, end) in enumerate(spans):
                 weights[row, token, begin:end] = 1.0
         return Spelling(inputs.forced(targets), weights)
 

@@ -109,8 +109,8 @@ def test_recordings_that_last_or_take_too_long_are_given_up(
     monkeypatch.setattr(transcriber.cutter, "is_silent", lambda samples: True)
     monkeypatch.setattr("time.monotonic", lambda: started + 70 * len(passed))
     passed: list[float] = []
-    decode = transcriber._decode_segments
-    monkeypatch.setattr(transcriber, "_decode_segments", lambda waiting: (passed.append(1.0), decode(waiting)))
+    decode = transcriber.decode
+    monkeypatch.setattr(transcriber, "decode", lambda *given: (passed.append(1.0), decode(*given))[1])
     shown = backend(str(path), 4, 1.0)
     assert "long.wav: takes 1:10," in shown.status and len(passed) == 1
 

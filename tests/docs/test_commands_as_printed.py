@@ -85,7 +85,7 @@ def test_a_first_session(session: Path, run: Las) -> None:
     folder = recording.parent
     assert f"{recording}: " in ok(run(README, f"las decode checkpoint={RUN} audio=data", *SEARCH, f"audio={folder}"))
     assert len((session / "recordings.jsonl").read_text().splitlines()) == len([*folder.glob("*.WAV")])
-    ok(run(README, "las transcribe ", *SEARCH, f"input={recording}"))
+    ok(run(README, "las transcribe checkpoint=", *SEARCH, f"input={recording}"))
     assert (session / "captions.srt").exists()
 
 
@@ -186,5 +186,6 @@ def test_trainings_that_readme_and_docs_add(run: Las) -> None:
 def test_every_verb_runs_here() -> None:
     source = Path(__file__).read_text("utf-8")
     run_here = set(re.findall(r"\blas (\w+)|\bscripts/(\w+)\.py", source))
-    # make demo is the training above at its full size; tests/cli/test_demo_app_server.py runs the page
-    assert main.VERBS.keys() - {verb for pair in run_here for verb in pair} == {"demo", "demo_app"}
+    # make demo is the training above at its full size; tests/cli/test_demo_app_server.py runs the page, and
+    # tests/storage/test_pretrained.py lists models
+    assert main.VERBS.keys() - {verb for pair in run_here for verb in pair} == {"demo", "demo_app", "models"}

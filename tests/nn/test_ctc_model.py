@@ -105,3 +105,13 @@ def test_a_speller_and_a_loss_without_ctc_are_refused() -> None:
     output_of_speller = model(torch.randn(1, 8000), torch.tensor([8000]), targets)
     with pytest.raises(ConfigError, match="model=ctc_small"):
         las.CTCLoss().objective(model, output_of_speller, None)
+
+
+def test_tokens_that_no_path_writes_have_times_in_order_all_the_same() -> None:
+    parts = {"features": las.LogMel, "listener": functools.partial(las.Listener, cell=las.PlainLSTMCell, hidden_size=4)}
+    model = las.CTCModel(16000, VOCAB, **parts, ctc=las.CTC)
+    inputs, num_states = model.search_inputs(torch.randn(1, 2000), torch.tensor([2000]))
+    count = 2 * int(num_states)
+    _, (weights,) = model.spell(inputs, torch.ones(1, count, dtype=torch.long), [count])
+    times = model.token_times(weights, 0.125)
+    assert len(times) == count and times == sorted(times) and all(start <= end <= 0.125 for start, end in times)

@@ -9,6 +9,7 @@ import local_server
 import pytest
 import torch
 from console import Las
+from places import REPOSITORY
 from tiny import wav
 
 import las as package
@@ -126,3 +127,7 @@ def test_models_of_the_package_are_those_of_the_list(name: str) -> None:
     assert path.stat().st_size == model.size and path.with_suffix(".md").is_file()
     parameters = sum(tensor.numel() for tensor in bundle.read(path).model.values())
     assert abs(parameters - model.parameters) < 0.01 * model.parameters
+
+
+def test_the_recording_of_the_documentation_is_transcribed(las: Las) -> None:
+    las("transcribe", "model=an4", str(REPOSITORY / "docs/examples/an4.flac")).succeeds("ENTER NINE ONE SIX NINE")

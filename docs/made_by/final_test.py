@@ -1,6 +1,6 @@
 """Decode test-clean with a finished LibriSpeech training, once for each row of the final table and seed.
 
-    python scripts/final_test.py row=librispeech5 checkpoint=runs/librispeech5/mini_librispeech/seed1 [search=...]
+    python docs/made_by/final_test.py row=librispeech5 checkpoint=runs/librispeech5/mini_librispeech/seed1 [search=...]
 
 Nothing is chosen on test-clean: a training never evaluates it, and this command appends a line to the log and refuses a
 row and seed that have one. corpus.root=... is another tree of LibriSpeech than that of the training.
@@ -23,7 +23,7 @@ from las.storage import atomic, bounded
 from las.storage.run_directory import commit
 from las.training import data_preparation
 
-LOG = Path(__file__).parents[1] / "docs" / "test_clean.jsonl"
+LOG = Path(__file__).parents[1] / "test_clean.jsonl"
 PART = "test-clean"
 
 
