@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -61,6 +61,9 @@ def table(first: str, *numbers: str, title: str | None = None) -> Table:
     return made
 
 
+Line = TypeVar("Line", bound="ProgressLine")
+
+
 class ProgressLine:
     """A line of text and a bar on a terminal while the body of the context manager runs; nothing elsewhere."""
 
@@ -69,7 +72,7 @@ class ProgressLine:
         self.live = Progress(TextColumn("{task.description}"), BarColumn(20), *columns, console=console, transient=True)
         self.task = self.live.add_task("", total=total, visible=self.is_live)
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Line) -> Line:
         if self.is_live:
             self.live.start()
         return self
@@ -95,9 +98,10 @@ class TrainingProgress(ProgressLine):
         self.started = time.monotonic()
         self.utterances = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "TrainingProgress":
         self.started = time.monotonic()
-        return super().__enter__()
+        super().__enter__()
+        return self
 
     def expect(self, max_steps: int) -> None:
         """Set the step that training ends at, at the latest."""
