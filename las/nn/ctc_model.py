@@ -89,7 +89,7 @@ class CTCModel(SpeechModel):
         features: makes `Features` from sample_rate.
         listener: makes a `Listener` from the size of a feature row.
         ctc: makes a `CTC` from (size of an encoded state, vocab_size).
-        speller: None: options of models with a speller become such of CTC alone by `model.speller=null`.
+        speller: must be None: options of models with a speller become such of CTC alone by `model.speller=null`.
 
     >>> import functools, las, torch
     >>> model = las.CTCModel(
@@ -114,7 +114,7 @@ class CTCModel(SpeechModel):
         features: Callable[[int], Features],
         listener: Callable[[int], Listener],
         ctc: Callable[[int, int], CTC],
-        speller: None = None,
+        speller: object = None,
     ) -> None:
         super().__init__()
         if speller is not None:

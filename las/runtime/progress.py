@@ -89,7 +89,7 @@ class TrainingProgress(ProgressLine):
     """
 
     def __init__(self, max_steps: int, log: Path) -> None:
-        super().__init__(max_steps, TaskProgressColumn())
+        super().__init__(float(max_steps), TaskProgressColumn())
         self.max_steps = max_steps
         self.log = log
         self.first_step = 0
