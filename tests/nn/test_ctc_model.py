@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import las
-from las.nn import ctc
+from las.nn import ctc, losses
 from las.nn.ctc import CTCOutput
 from las.nn.ctc_model import CTCDecoder
 from las.runtime.errors import ArgumentError, ConfigError
@@ -104,7 +104,7 @@ def test_a_speller_and_a_loss_without_ctc_are_refused() -> None:
     targets = torch.tensor([[1, 2]])
     output_of_speller = model(torch.randn(1, 8000), torch.tensor([8000]), targets)
     with pytest.raises(ConfigError, match="model=ctc_small"):
-        las.CTCLoss().objective(model, output_of_speller, None)
+        losses.require_ctc(output_of_speller)
 
 
 def test_tokens_that_no_path_writes_have_times_in_order_all_the_same() -> None:
