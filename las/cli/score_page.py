@@ -1,7 +1,7 @@
 """Parts of the page of a score besides errors: rates of slices of the test, recordings of its worst utterances."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from las.data import manifest
@@ -19,10 +19,11 @@ HEARD = 20
 def page(score: Score, metric: str, hypothesis: Path, convention: str, reference: Path) -> str:
     """Render the page of a score, with seconds, levels and recordings where the reference names its audio."""
     spoken = _spoken(reference)
-    worst = sorted(score.utterances, key=lambda name: -error_rates.count([score.utterances[name]]).errors)[:HEARD]
+    rates = {name: error_rates.count([alignment]) for name, alignment in score.utterances.items()}
+    worst = sorted(rates, key=lambda name: -rates[name].errors)[:HEARD]
     sounds = {name: sound for name in worst if name in spoken and (sound := embedded.sound(spoken[name]))}
     properties: dict[str, dict[str, float]] = {
-        error_rates.UNITS[metric]: {name: len(_said(score, name)) for name in score.utterances},
+        error_rates.UNITS[metric]: {name: rate.words for name, rate in rates.items()},
         "seconds": {name: spoken[name].duration_s for name in score.utterances if name in spoken},
         "peak, dB": {
             name: peak for name in score.utterances if name in spoken and (peak := _peak(spoken[name])) is not None
@@ -55,10 +56,6 @@ def _spoken(reference: Path) -> dict[str, Utterance]:
         return {each.id: each for each in manifest.read(reference)} if reference.suffix == ".jsonl" else {}
     except DataError:
         return {}
-
-
-def _said(score: Score, name: str) -> Sequence[str]:
-    return [pair.reference for pair in score.utterances[name] if pair.reference]
 
 
 def _peak(utterance: Utterance) -> float | None:
