@@ -79,6 +79,7 @@ VERBS = {
     "score": Verb("compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"),
     "train_lm": Verb("train an LSTM language model of transcripts or a text", AN4, TRAINS_ON, LM, "language_model"),
     "align": Verb("times of phones and words, by HMMs trained from a flat start", f"{AN4} output=an4.ctm"),
+    "lexicon": Verb("make a pronouncing dictionary of a corpus and a text", f"{AN4} output=words.dic"),
     "ngram": Verb("estimate an n-gram language model, write it as ARPA", "n=5 output=lm.arpa", module=LM),
     "perplexity": Verb(
         "how well language models predict a split or a text", f"{AN4} models=[an4.arpa,runs/lm/an4/seed1]", module=LM

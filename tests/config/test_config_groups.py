@@ -68,7 +68,7 @@ def test_a_group_without_its_place_is_told_the_places_and_they_work(command: str
 
 
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])
-@pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model=las_an4"]))
+@pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model.listener.dropout=0.1"]))
 def test_what_a_checkpoint_decides_is_said_to_be_the_checkpoints(verb: str, given: str, las: Las) -> None:
     needed = {"export": ["output=x"], "transcribe": ["input=x"], "tune": ["search.lm.path=x"]}.get(verb, [])
     las(verb, "checkpoint=runs/x", *needed, given).fails(2, f"{given}: {verb} checkpoint:")
