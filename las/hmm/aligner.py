@@ -23,13 +23,14 @@ from las.data.manifest import Utterance
 from las.hmm import decision_tree, gmm, labels, segments, spoken, tying
 from las.hmm.decision_tree import Growth
 from las.hmm.gmm import DEFAULT_SCHEDULE, VARIANCE_FLOOR, Example, Mixtures, Round, Schedule
-from las.hmm.graph import AlignmentGraph, BestPath, alignment_graph, first_path, viterbi
+from las.hmm.graph import AlignmentGraph, alignment_graph, first_path
 from las.hmm.labels import INDEX, FrameLabels, LabelKind, Labels
 from las.hmm.lexicon import Lexicon
 from las.hmm.segments import AlignedUtterance, FrameTimes
 from las.hmm.spoken import Spoken
 from las.hmm.topology import StateNumbering, Topology, Triphone
 from las.hmm.tying import TiedStates
+from las.hmm.viterbi import BestPath, viterbi
 from las.nn.acoustic_model import AcousticModel
 from las.nn.features import Features
 from las.runtime import progress

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from las.hmm.gmm import Example
-from las.hmm.graph import AlignmentGraph, BestPath
+from las.hmm.graph import AlignmentGraph
 from las.hmm.topology import EDGE, NUM_STATES, Topology, Triphone
+from las.hmm.viterbi import BestPath
 from las.runtime.errors import DataError, suggest
 
 Sums = NDArray[np.float64]

@@ -17,14 +17,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from las.config.build import require
-from las.hmm.graph import AlignmentGraph, BestPath, viterbi
+from las.hmm.graph import AlignmentGraph
 from las.hmm.topology import NUM_STATES
+from las.hmm.viterbi import BestPath, viterbi
 from las.nn.acoustic_model import FrameModel, FrameScores
 from las.nn.features import Features
 from las.nn.model import FeatureAugmentation, TrainingBatch
@@ -93,14 +94,24 @@ class Mixtures:
     def num_components(self) -> int:
         return int((self.weights > 0).sum())
 
-    def log_likelihoods(self, frames: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch pdfs"]:
-        """Log-likelihoods of frames under every pdf."""
-        there = self.weights > 0  # pdfs may have very different numbers of components
-        linear = frames @ self.scaled_means[there].T
-        square = frames.square() @ self.precisions[there].T
-        scores = linear - 0.5 * square + self.constants[there]
-        parts = scores.split(there.sum(dim=1).tolist(), dim=-1)
-        return torch.stack([torch.logsumexp(part, dim=-1) for part in parts], dim=-1)
+    def log_likelihoods(
+        self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "chosen"] | None = None
+    ) -> Float[Tensor, "frames chosen"]:
+        """Log-likelihoods of frames under some pdfs, by default under every one."""
+        counts = (self.weights > 0).sum(dim=1)  # of components, which differ a lot between pdfs
+        pdfs = torch.arange(len(counts), device=counts.device) if pdfs is None else pdfs
+        order = counts[pdfs].argsort(stable=True)
+        groups, sizes = counts[pdfs[order]].unique_consecutive(return_counts=True)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order), device=order.device)
+        square = frames.square()
+        scores = []
+        for count, own in zip(groups.tolist(), pdfs[order].split(sizes.tolist()), strict=True):
+            there = self.weights[own] > 0
+            linear = frames @ self.scaled_means[own][there].T
+            every = linear - 0.5 * (square @ self.precisions[own][there].T) + self.constants[own][there]
+            scores.append(torch.logsumexp(every.unflatten(-1, (len(own), count)), dim=-1))
+        return torch.cat(scores, dim=-1)[:, places]
 
     def component_scores(self, frames: Float[Tensor, "frames size"], pdf: int) -> Float[Tensor, "frames components"]:
         """Log-likelihoods of frames and each component of one pdf together."""
@@ -140,8 +151,6 @@ class Mixtures:
         )
 
 
-BATCH_FRAMES = 10_000
-"""Frames of a batch with padding: its scores of all components fit into a hundred megabytes."""
 STATISTICS_FRAMES = 100_000
 """Frames that are sorted by their pdfs and added together."""
 
@@ -218,23 +227,13 @@ def train(
 
 
 def paths(examples: Sequence[Example], mixtures: Mixtures) -> Iterator[tuple[Example, BestPath | None]]:
-    """The best path of each utterance, in batches of like lengths; None for one that is too short for its words."""
-    for batch in _batches(examples):
-        features = pad_sequence([example.features for example in batch], batch_first=True)
-        num_frames = torch.tensor([len(example.features) for example in batch])
-        found = viterbi(mixtures.log_likelihoods(features), num_frames, [example.graph for example in batch])
-        yield from zip(batch, found, strict=True)
-
-
-def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
-    batch: list[Example] = []
-    for example in sorted(examples, key=lambda each: (len(each.features), each.id)):
-        if batch and (len(batch) + 1) * len(example.features) > BATCH_FRAMES:
-            yield batch
-            batch = []
-        batch.append(example)
-    if batch:
-        yield batch
+    """The best path of each utterance; None for one that is too short for its words."""
+    for example in examples:
+        # Of the pdfs of its own words alone: of tied triphones they are a small part.
+        pdfs, of_states = np.unique(example.graph.pdfs, return_inverse=True)
+        emissions = mixtures.log_likelihoods(example.features, torch.from_numpy(pdfs)).unsqueeze(0)
+        (path,) = viterbi(emissions, torch.tensor([len(example.features)]), [example.graph._replace(pdfs=of_states)])
+        yield example, path
 
 
 def _equal_parts(examples: Sequence[Example], mixtures: Mixtures) -> Statistics:

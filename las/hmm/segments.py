@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from las.data.manifest import Interval
-from las.hmm.graph import AlignmentGraph, BestPath
+from las.hmm.graph import AlignmentGraph
 from las.hmm.topology import NUM_STATES
+from las.hmm.viterbi import BestPath
 from las.nn.features import Features
 
 

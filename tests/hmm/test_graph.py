@@ -1,7 +1,7 @@
 """Graphs of a text hold every way to say it in its contexts, and no other; best paths are those of a plain search."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -12,29 +12,34 @@ from toy_hmm import EVEN, best_path, toy, toy_graph, toy_scores
 from las.hmm import aligner, gmm, lexicon
 from las.hmm.decision_tree import Growth, edge, visits
 from las.hmm.gmm import Example, Round, Schedule
-from las.hmm.graph import AlignmentGraph, BestPath, alignment_graph, first_path, viterbi
+from las.hmm.graph import AlignmentGraph, alignment_graph, first_path
 from las.hmm.topology import NUM_STATES, Topology, TransitionCosts, Triphone
+from las.hmm.viterbi import BestPath, batched, viterbi
+
+Search = Callable[[torch.Tensor, torch.Tensor, Sequence[AlignmentGraph]], list[BestPath | None]]
+Found = tuple[list[AlignmentGraph], list[np.ndarray], list[BestPath | None]]
 
 
-def batched(seeds: range, frames: list[int]) -> tuple[list[AlignmentGraph], list[np.ndarray], list[BestPath | None]]:
+def toys(seeds: range, frames: list[int], search: Search = viterbi) -> Found:
     graphs = [toy_graph(seed) for seed in seeds]
     scores = [toy_scores(seed, count) for seed, count in zip(seeds, frames, strict=True)]
     padded = np.full((len(scores), max(frames), scores[0].shape[1]), np.nan)  # padding must not be looked at
     for row, each in enumerate(scores):
         padded[row, : len(each)] = each
-    found = viterbi(torch.from_numpy(padded), torch.tensor(frames), graphs)
+    found = search(torch.from_numpy(padded), torch.tensor(frames), graphs)
     return graphs, scores, found
 
 
 NUM_TOYS = [100, pytest.param(1000, marks=pytest.mark.slow)]
 
 
+@pytest.mark.parametrize("search", [viterbi, batched])
 @pytest.mark.parametrize("num_toys", NUM_TOYS)
-def test_toys_equal_the_reference(num_toys: int) -> None:
+def test_toys_equal_the_reference(num_toys: int, search: Search) -> None:
     none = 0
     for start in range(0, num_toys, 50):
         seeds = range(start, start + 50)
-        graphs, scores, found = batched(seeds, [5 + 37 * seed % 23 for seed in seeds])
+        graphs, scores, found = toys(seeds, [5 + 37 * seed % 23 for seed in seeds], search)
         for graph, each, path in zip(graphs, scores, found, strict=True):
             score, states = best_path(graph, each)
             if path is None:

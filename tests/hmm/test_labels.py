@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from las.data.manifest import Interval, Utterance
 from las.hmm import labels, segments
-from las.hmm.graph import BestPath, alignment_graph
+from las.hmm.graph import alignment_graph
 from las.hmm.labels import FrameLabels, LabelKind
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
+from las.hmm.viterbi import BestPath
 
 TIMES = FrameTimes(0.01, 0.025)
 TOPOLOGY = Topology(["sil", "aa", "b"], ["sil"])

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from las.decoding.base import Hypothesis, WordSpan
 from las.decoding.transcription import NOTHING, SegmentTranscript, TimedToken, TimedWord
-from las.hmm.graph import AlignmentGraph, alignment_graph, viterbi
+from las.hmm.graph import AlignmentGraph, alignment_graph
 from las.hmm.lexicon import Lexicon
 from las.hmm.segments import FrameTimes
 from las.hmm.topology import NUM_STATES, StateNumbering
+from las.hmm.viterbi import viterbi
 
 
 def word_spans(

@@ -10,9 +10,10 @@ from toy_hmm import PHONES, WORDS, bigram, log_prob, toy, toy_scores, toy_tying
 
 from las.decoding.base import Hypothesis, WordSpan
 from las.decoding.hybrid.word_graph import WordGraphSearch
-from las.hmm.graph import alignment_graph, viterbi
+from las.hmm.graph import alignment_graph
 from las.hmm.lexicon import Lexicon, Pronunciation
 from las.hmm.topology import SPEECH, StateNumbering, Topology
+from las.hmm.viterbi import viterbi
 from las.lm import arpa, ngram
 from las.nn.acoustic_model import FrameScores
 from las.runtime.errors import ArgumentError, ConfigError, NumericalError

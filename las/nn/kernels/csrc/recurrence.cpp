@@ -9,6 +9,7 @@
 #include "gammatone.h"
 #include "loops.h"
 #include "matrices.h"
+#include "paths.h"
 #include "prefixes.h"
 #include "rounded.h"
 #include "searching.h"
@@ -121,6 +122,9 @@ void search_step(const Searching<T>& step, const Search<T>& search, int64_t thre
     }                                                                                                \
     void filter_frames_##TYPE(const Gammatone<T>* filters, int64_t threads) {                        \
         in_team(threads, [&](Team team) { filter_frames(*filters, team); });                         \
+    }                                                                                                \
+    void best_paths_##TYPE(const Paths<T>* paths, int64_t threads) {                                 \
+        in_team(threads, [&](Team team) { best_paths(*paths, team); });                              \
     }                                                                                                \
     void expand_##TYPE(const Expansion<T>* expansion, int64_t threads) {                             \
         in_team(threads, [&](Team team) { expand(*expansion, team); });                              \
