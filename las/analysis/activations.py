@@ -106,7 +106,7 @@ def spell(model: ListenAttendSpell, memory: AttentionMemory, targets: Tensor) ->
 
 @torch.no_grad()
 def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
-    """The activations of every cell of the model on a batch, bottom first."""
+    """Return the activations of every cell of the model on a batch, bottom first."""
     with evaluating(model):
         encoding = listen(model, batch)
         steps = list(spell(model, encoding.memory, batch.targets))
@@ -129,12 +129,12 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
 
 
 def equations_of(cell: LSTMCell) -> LSTMCell:
-    """The innermost cell of a wrapped one, which defines its equations."""
+    """Return the innermost cell of a wrapped one, which defines its equations."""
     return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
 def gates_refused(cell: LSTMCell) -> str:
-    """The reason why a cell's gates cannot be computed from its input and hidden state; empty if they can."""
+    """Return the reason why a cell's gates cannot be computed from its input and hidden state; empty if they can."""
     inside = equations_of(cell)
     if type(inside).step is not LSTMCell.step:
         return "its steps depend on the position in the utterance"
@@ -162,7 +162,7 @@ class GateActivations(NamedTuple):
 
 @torch.no_grad()
 def of_model(model: ListenAttendSpell, batch: Batch) -> list[GateActivations]:
-    """The gate activations of every cell, bottom first, in evaluation mode."""
+    """Return the gate activations of every cell, bottom first, in evaluation mode."""
     activations = []
     for layer in layers(model, batch):
         cell = equations_of(layer.cell)

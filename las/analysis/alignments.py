@@ -19,7 +19,7 @@ from las.training.plots import attention_picture
 
 @torch.no_grad()
 def measure(subject: Probe) -> dict[str, Any]:
-    """The attention weights and diagnostics of each example, and the means of the diagnostics."""
+    """Return the attention weights and diagnostics of each example, and the means of the diagnostics."""
     batch, model = subject.examples, subject.model
     with evaluating(model):
         all_weights = model(batch.waveforms, batch.num_samples, batch.targets).weights.cpu()
@@ -41,7 +41,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table with a row for each utterance, and the means with a verdict in words."""
+    """Return a table with a row for each utterance, and the means with a verdict in words."""
     mean = Alignment(**results["mean"])
     table = Table("utterance", title=f"attention {diagnostics.verdict(mean)}", caption=diagnostics.LEGEND)
     for heading in Alignment._fields:

@@ -21,7 +21,7 @@ from las.analysis.probe import Probe, real_update
 def shifts(
     loss_function: Objective, groups: Mapping[str, Sequence[int]], updated: Sequence[Tensor], only: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The internal covariate shift of each group of parameters.
+    """Return the internal covariate shift of each group of parameters.
 
     Args:
         loss_function: the loss, its parameters at step t.
@@ -61,7 +61,7 @@ def _compared(gradient: Sequence[Tensor], shifted: Sequence[Tensor]) -> dict[str
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """The internal covariate shift of every layer at the next update."""
+    """Return the internal covariate shift of every layer at the next update."""
     loss_function, update = subject.objective(), real_update(subject)
     return {
         "groups": shifts(loss_function, groups_of(loss_function.names), update.point),
@@ -70,7 +70,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table with a row for each layer."""
+    """Return a table with a row for each layer."""
     table = Table("layer", title="internal covariate shift of the next update (weight matrices)")
     for heading in ("L2 ‖G - G'‖", "cos(G, G')", "L2 / ‖G‖"):
         table.add_column(heading, justify="right")

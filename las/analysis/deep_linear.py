@@ -46,7 +46,7 @@ class DeepLinear(nn.Module):
 
 
 def identity(values: Tensor) -> Tensor:
-    """The values unchanged: no norm."""
+    """Return the values unchanged: no norm."""
     return values
 
 
@@ -60,7 +60,7 @@ NORMS = {"without a norm": identity, "batch norm": batch_norm}
 
 
 def objective(normalise: Any, seed: int) -> Objective:
-    """The summed squared error of a network on a problem, both drawn from a seed."""
+    """Return the summed squared error of a network on a problem, both drawn from a seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = DeepLinear(normalise)
@@ -70,7 +70,7 @@ def objective(normalise: Any, seed: int) -> Objective:
 
 
 def first_shifts(normalise: Any, seed: int, layers: Sequence[int] = SHOWN) -> list[dict[str, Any]]:
-    """The internal covariate shift of some layers at the first step of gradient descent."""
+    """Return the internal covariate shift of some layers at the first step of gradient descent."""
     loss_function = objective(normalise, seed)
     _, gradient = loss_function.gradient()
     updated = [value - LEARNING_RATE * slope for value, slope in zip(loss_function.point(), gradient, strict=True)]
@@ -88,7 +88,7 @@ def measure(seeds: int = 40) -> dict[str, Any]:
 
 
 def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
-    """The 5 % quantile, the median and the 95 % quantile over seeds."""
+    """Return the 5 % quantile, the median and the 95 % quantile over seeds."""
     low, middle, high = torch.tensor(cosines, dtype=torch.float64).quantile(
         torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     )
@@ -96,7 +96,7 @@ def quantiles(cosines: Sequence[float]) -> tuple[float, float, float]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table of our numbers over the seeds next to the published ones."""
+    """Return a table of our numbers over the seeds next to the published ones."""
     seeds = len(results["cosines"]["batch norm"][0])
     table = Table("deep linear network", title=f"cos(G, G') at step 0, median [5 %, 95 %] of {seeds} seeds (reference)")
     for layer in results["layers"]:

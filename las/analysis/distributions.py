@@ -59,7 +59,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table with mean, standard deviation, and the 5 % and 95 % quantiles of each."""
+    """Return a table with mean, standard deviation, and the 5 % and 95 % quantiles of each."""
     table = Table(title="distributions")
     table.add_column("values", overflow="fold")
     for heading in ("mean", "deviation", "5 %", "95 %"):

@@ -71,7 +71,7 @@ def _parts(gradient: Tensor, lengths: Tensor) -> list[float]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table by layer; then the first and the last tenth of an utterance relative to the largest part."""
+    """Return a table by layer; then the first and the last tenth of an utterance relative to the largest part."""
     table = Table("gradient of", title="gradient norms")
     for heading in ("norm", "relative", "first tenth / strongest", "last tenth / strongest"):
         table.add_column(heading, justify="right")

@@ -44,7 +44,7 @@ OF_CASES = torch.linspace(0.4, 3.0, CASES, dtype=torch.float64).unsqueeze(1)
 
 
 def same(values: Tensor) -> Tensor:
-    """The values unchanged: no change."""
+    """Return the values unchanged: no change."""
     return values
 
 
@@ -89,17 +89,17 @@ right.)"""
 
 
 def difference(values: Tensor, changed: Tensor) -> float:
-    """The largest difference relative to the largest value."""
+    """Return the largest difference relative to the largest value."""
     return float((values - changed).abs().max() / values.abs().max())
 
 
 def verdict(change: float) -> str:
-    """The invariance in a word: `yes`, `no`, or `unclear` for a difference between the two bounds."""
+    """Return the invariance in a word: `yes`, `no`, or `unclear` for a difference between the two bounds."""
     return "yes" if change < SAME else "no" if change > MOVES else f"unclear ({change:.0e})"
 
 
 def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
-    """The difference that each change makes to each norm, by norm and change."""
+    """Return the difference that each change makes to each norm, by norm and change."""
     generator = torch.Generator().manual_seed(seed)
     weight, data = (torch.randn(size, INPUTS, generator=generator, dtype=torch.float64) for size in (UNITS, CASES))
     return {
@@ -112,7 +112,7 @@ def of_norms(seed: int = 1) -> dict[str, dict[str, float]]:
 
 
 def departures(seed: int = 1) -> list[str]:
-    """The entries of the paper's table 1 that are measured otherwise, as `layer norm, data set re-centred: yes`."""
+    """Return entries of the paper's table 1 that are measured otherwise, as `layer norm, data set re-centred: yes`."""
     return [
         f"{norm}, {change}: {verdict(moved)}"
         for norm, changes in of_norms(seed).items()
@@ -163,13 +163,13 @@ CELL_CHANGES = (
 
 
 def of_cells(seed: int = 1) -> dict[str, dict[str, float]]:
-    """The difference that each change makes to the outputs of each cell over a few frames, by cell and change."""
+    """Return the difference that each change makes to outputs of each cell over a few frames, by cell and change."""
     return {name: {change.name: _moved(cell, change, seed) for change in CELL_CHANGES} for name, cell in CELLS.items()}
 
 
 @torch.no_grad()
 def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
-    """The difference that a change makes to the outputs of a cell.
+    """Return the difference that a change makes to the outputs of a cell.
 
     The initial state is not zero, so that U matters from the first frame on.
     """
@@ -188,7 +188,7 @@ def _moved(kind: type[LSTMCell], change: CellChange, seed: int) -> float:
 
 
 def table(results: dict[str, dict[str, float]], title: str) -> Table:
-    """A table of invariances: one row for each change, one column for each norm or cell."""
+    """Return a table of invariances: one row for each change, one column for each norm or cell."""
     table = Table("the same after", *results, title=title)
     for change in next(iter(results.values())):
         table.add_row(change, *(verdict(changes[change]) for changes in results.values()))

@@ -15,7 +15,7 @@ from las.analysis.probe import Probe, real_update
 
 
 def measure(subject: Probe) -> dict[str, Any]:
-    """The moments of every layer: gates after the norm, on the examples."""
+    """Return the moments of every layer: gates after the norm, on the examples."""
     old_gates = activations.of_model(subject.model, subject.examples)
     with subject.objective().at(real_update(subject).point):
         new_gates = activations.of_model(subject.model, subject.examples)
@@ -40,7 +40,7 @@ def measure(subject: Probe) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table with a row for each layer."""
+    """Return a table with a row for each layer."""
     table = Table("gates of", title="moments of gate pre-activations, means over the units")
     for heading in ("mean", "variance", "|change of the mean|", "|change of the variance|"):
         table.add_column(heading, justify="right")

@@ -71,7 +71,7 @@ class AnalysisLog:
         return results
 
     def tables(self) -> list[Table]:
-        """The tables of the last point."""
+        """Return the tables of the last point."""
         return [ANALYSES[name].table(points[-1]) for name, points in self.history.items() if points]
 
     def pictures(self, title: str) -> list[Path]:

@@ -30,7 +30,7 @@ class Objective:
         return [index for index, name in enumerate(self.names) if name.endswith("weight")]
 
     def point(self) -> list[Tensor]:
-        """A copy of the parameters' current values."""
+        """Return a copy of the parameters' current values."""
         return [parameter.detach().clone() for parameter in self.parameters]
 
     @contextmanager
@@ -44,12 +44,12 @@ class Objective:
             self._set(original)
 
     def loss(self) -> float:
-        """The loss at the present values of the parameters."""
+        """Return the loss at the present values of the parameters."""
         with _full_precision(), torch.no_grad():
             return float(self.value())
 
     def gradient(self) -> tuple[float, list[Tensor]]:
-        """The loss and its gradient, zero for parameters without influence; `grad` of the parameters is unchanged."""
+        """Return the loss and its gradient, zero for parameters without influence; their `grad` is unchanged."""
         with _full_precision(), torch.enable_grad():
             loss = self.value()
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
@@ -65,17 +65,17 @@ class Objective:
 
 
 def norm(tensors: Iterable[Tensor]) -> float:
-    """The Euclidean norm of all tensors as one vector, summed in float64."""
+    """Return the Euclidean norm of all tensors as one vector, summed in float64."""
     return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
 
 
 def inner(left: Iterable[Tensor], right: Iterable[Tensor]) -> float:
-    """The inner product of two lists of tensors as vectors."""
+    """Return the inner product of two lists of tensors as vectors."""
     return sum(float((a.double() * b.double()).sum()) for a, b in zip(left, right, strict=True))
 
 
 def minus(left: Iterable[Tensor], right: Iterable[Tensor]) -> list[Tensor]:
-    """The difference of two lists of tensors."""
+    """Return the difference of two lists of tensors."""
     return [a - b for a, b in zip(left, right, strict=True)]
 
 
@@ -94,7 +94,7 @@ def _full_precision() -> Iterator[None]:
 
 
 def groups_of(names: Sequence[str]) -> dict[str, list[int]]:
-    """Indices of parameters by layer, bottom first.
+    """Return indices of parameters by layer, bottom first.
 
     The groups of ListenAttendSpell: front end, listener's layers (both directions with the norm of their output),
     embedding, speller's LSTM layers, attention, output, CTC, which is the order of the model's parameters.

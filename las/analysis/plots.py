@@ -28,7 +28,7 @@ class Band(NamedTuple):
 def curves(
     history: Sequence[dict[str, Any]], rows: str, name: str, value: Callable[[dict[str, Any]], float]
 ) -> dict[str, list[float]]:
-    """A value of each row of a measurement (`layers`, `groups`) over all points of a training, by the row's name."""
+    """Return a value of each row of a measurement (`layers`, `groups`) over all points of a training, by row."""
     return {
         row[name]: [value(point[rows][index]) for point in history]
         for index, row in enumerate(history[0][rows])

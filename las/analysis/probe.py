@@ -103,7 +103,7 @@ def real_update(subject: Probe) -> UpdateResult:
 
 
 def subject(config: Config) -> tuple[Probe, Path]:
-    """The probe of a checkpoint, and the directory for the results.
+    """Return the probe of a checkpoint, and the directory for the results.
 
     The update is the next one of the training, if its corpus is the same and no utterance of it was left out.
 
@@ -139,7 +139,7 @@ def subject(config: Config) -> tuple[Probe, Path]:
 
 
 def _updates(parts: TrainingParts, stored: Checkpoint) -> TrainingStep:
-    """The steps of a training, with parameters, optimiser and learning rate from a checkpoint."""
+    """Return the steps of a training, with parameters, optimiser and learning rate from a checkpoint."""
     state, optimiser = stored.state, parts.optim(parts.model.to(parts.device).parameters())
     rates = [group["lr"] for group in optimiser.param_groups]
     try:
@@ -156,7 +156,7 @@ def _updates(parts: TrainingParts, stored: Checkpoint) -> TrainingStep:
 
 
 def examples(corpus: Corpus, splits: Splits, count: int) -> Batch:
-    """A batch of the first `count` utterances of the development split, sorted by id."""
+    """Return a batch of the first `count` utterances of the development split, sorted by id."""
     dev = drop_unknown_symbols(
         sorted(splits[corpus.splits[1]], key=lambda utterance: utterance.id)[:count], corpus.tokens
     )

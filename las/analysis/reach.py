@@ -61,7 +61,7 @@ def _rms(rows: Tensor, lengths: Tensor) -> float:
 
 
 def table(results: dict[str, Any]) -> Table:
-    """The rms by layer; the shares stand in the title."""
+    """Return the rms by layer; the shares stand in the title."""
     near, far = 100 * results["near"], 100 * results["far"]
     title = f"reach of the listener: {near:.0f} % within {NEAR} rows, {far:.0f} % beyond {FAR}, "
     title += f"sensitivity {results['sensitivity']:.3g}"

@@ -51,7 +51,7 @@ class Grid:
         self.unit, self.low, self.high, self.points = unit, low, high, points
 
     def steps(self, gradient_norm: float, update_norm: float, learning_rate: float) -> list[float]:
-        """The steps η_1, ..., η_J; a single step of zero for a gradient of length zero, which has no direction."""
+        """Return the steps η_1, ..., η_J; a single step of zero for a gradient of zero, without direction."""
         if not gradient_norm:
             return [0.0]
         unit = {"update": update_norm / gradient_norm, "learning_rate": learning_rate}
@@ -93,7 +93,7 @@ def along(
 
 
 def summary(ray: Ray, loss: float) -> dict[str, Any]:
-    """The four measurements of one direction."""
+    """Return the four measurements of one direction."""
     return {
         "losses": ray.losses,
         "differences": ray.differences,
@@ -163,7 +163,7 @@ def measure(subject: Probe, grid: Grid) -> dict[str, Any]:
 
 
 def _random_direction(like: list[Tensor], length: float, subject: Probe) -> list[Tensor]:
-    """A random direction of the given length in parameter space; a function of the training's seed and step."""
+    """Return a random direction of the given length in parameter space; a function of the training's seed and step."""
     device = subject.model.device
     generator = devices.generator(device, "random direction", subject.updates.seed, subject.step)
     drawn = [torch.empty_like(part).normal_(generator=generator) for part in like]
@@ -176,7 +176,7 @@ def _largest_ratio(values: Sequence[float], distances: Sequence[float]) -> float
 
 
 def table(results: dict[str, Any]) -> Table:
-    """A table of both directions side by side."""
+    """Return a table of both directions side by side."""
     table = Table("", "along the gradient", "a random direction", title=f"smoothness, grid of unit {results['unit']}")
     pair = [results["gradient"], results["random"]]
     table.add_row("distances", *[_ends(results["distances"])] * 2)

@@ -107,7 +107,7 @@ def _growth(config: Config) -> Growth | None:
 
 
 def _checked_output(config: Config) -> Path:
-    """The output. Raises ConfigError for an unknown format, StorageError for a place that cannot be written."""
+    """Return the output. Raises ConfigError for an unknown format, StorageError for a place that cannot be written."""
     name = config["output"]
     if name is None:
         raise MissingValueError("output has no value: add output=times.ctm to the command")
@@ -210,7 +210,8 @@ def _network(config: Config, overrides: list[str]) -> TrainedModel:
 
 
 def _corpus_section(network: TrainedModel, config: Config, overrides: list[str]) -> Config:
-    """The section `corpus` of the recordings: that of the command if it names a corpus, else that of the training.
+    """Return the section `corpus` of the recordings: that of the command if it names a corpus, else that of the
+    training.
 
     Raises ConfigError for other keys of a corpus that is not named, and for a bundle, which has none, without a corpus.
     """
@@ -231,7 +232,7 @@ def _corpus_section(network: TrainedModel, config: Config, overrides: list[str])
 
 
 def _dictionary(network: TrainedModel, given: str | None) -> Lexicon:
-    """The dictionary of the model, or what its phones can say of a file.
+    """Return the dictionary of the model, or what its phones can say of a file.
 
     Raises ConfigError for a file where texts are phones, DataError as `lexicon.read` does.
     """
@@ -251,7 +252,7 @@ def _dictionary(network: TrainedModel, given: str | None) -> Lexicon:
 
 
 def _network_aligner(network: TrainedModel, dictionary: Lexicon, config: Config) -> NetworkAligner:
-    """The aligner of a restored model. Raises ConfigError for imported tied states, whose phones are not known."""
+    """Return the aligner of a restored model. Raises ConfigError for imported tied states without phones."""
     model = network.model
     assert isinstance(model, AcousticModel)
     states: StateNumbering
@@ -302,7 +303,7 @@ def _import(config: Config, corpus: Corpus, utterances: Sequence[Utterance]) -> 
 
 
 def _checked_import(config: Config) -> Path:
-    """The file or folder of an alignment. Raises ConfigError for keys that do not go with it."""
+    """Return the file or folder of an alignment. Raises ConfigError for keys that do not go with it."""
     check_values(config, {"import": str, "pdf_map": str | None, "num_pdfs": int | None})
     path = Path(config["import"])
     if not path.exists():

@@ -60,7 +60,7 @@ def analyze(overrides: list[str]) -> None:
 
 
 def _checked(config: Config) -> list[str]:
-    """The names in `what`, after a check of every key of this verb."""
+    """Return the names in `what`, after a check of every key of this verb."""
     check_values(config, OWN_KEYS)
     names = [config["what"]] if isinstance(config["what"], str) else list(config["what"])
     analyses = (*ANALYSES, *WITHOUT_MODEL)
@@ -133,7 +133,7 @@ def _training(config: Config, names: Sequence[str], grid: Grid) -> tuple[Analysi
 def _monitored(
     updates: TrainingStep, log: AnalysisLog, examples: Batch, symbols: Sequence[str], config: Config
 ) -> MonitoredStep:
-    """The training step of a trainer, with the analyses recorded every `every` updates."""
+    """Return the training step of a trainer, with the analyses recorded every `every` updates."""
 
     def record(batches: Sequence[Batch], step: int) -> None:
         log.record(Probe(updates, step, batches, examples, symbols, config["draws"]))
@@ -152,13 +152,13 @@ def write_page(title: str, tables: Sequence[Table], pictures: Sequence[Path], fo
 
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
-    """The headings and the rows of a table of the screen."""
+    """Return the headings and the rows of a table of the screen."""
     columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
     return [_plain(column.header) for column in table.columns], [list(row) for row in zip(*columns, strict=True)]
 
 
 def _plain(cell: RenderableType) -> str:
-    """The text of a cell without the screen's markup."""
+    """Return the text of a cell without the screen's markup."""
     return Text.from_markup(cell).plain if isinstance(cell, str) else str(cell)
 
 

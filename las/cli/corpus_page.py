@@ -114,7 +114,7 @@ def _speakers(data: PreparedCorpus, peaks: Mapping[str, Mapping[str, float]]) ->
 
 
 def _symbols(data: PreparedCorpus) -> list[list[Any]]:
-    """Counts of the symbols in each split, the most frequent first."""
+    """Return counts of the symbols in each split, the most frequent first."""
     tokens = data.corpus.tokens
     counts = {
         split: Counter(symbol for each in utterances for symbol in tokens.split(each.text))

@@ -87,7 +87,7 @@ def _decode_files(transcriber: Transcriber, config: Config, output: Path) -> Non
 
 
 def _waveforms_only(config: Config) -> Augmentation:
-    """The augmentation of a condition. Raises ConfigError for one that is not of waveforms, and for files."""
+    """Return the augmentation of a condition. Raises ConfigError for one that is not of waveforms, and for files."""
     augment: Augmentation = build(config["augment"], where="augment")
     if augment.changes_features or augment.speeds != (1.0,):
         raise ConfigError(

@@ -60,12 +60,12 @@ def parts(transcription: Transcription, seconds: float) -> Parts:
 
 
 def problem(message: str) -> Parts:
-    """A paragraph that says why a recording has no transcription."""
+    """Return a paragraph that says why a recording has no transcription."""
     return Parts("", templates.macro(TEMPLATE, "problem", message=message))
 
 
 def status(transcription: Transcription, seconds: float) -> str:
-    """A paragraph: the recording's duration, the real-time factor after `seconds` of work, and how the search ended."""
+    """Return a paragraph: the recording's duration, real-time factor after `seconds` of work, how the search ended."""
     duration_s = transcription.duration_s
     sentences = [f"{duration_s:.2f} s of audio in {seconds:.2f} s: real-time factor {seconds / duration_s:.3f}"]
     if not transcription.pieces:
@@ -79,13 +79,13 @@ def status(transcription: Transcription, seconds: float) -> str:
 
 
 def tokens(transcription: Transcription) -> str:
-    """A table with a row for each token: start and end in seconds, confidence. Empty for silence."""
+    """Return a table with a row for each token: start and end in seconds, confidence. Empty for silence."""
     rows = [(plots.shown(token.symbol), token) for token in transcription.tokens]
     return templates.macro(TEMPLATE, "tokens", rows=rows) if rows else ""
 
 
 def attention(transcription: Transcription) -> str:
-    """A heat map for each segment that was decoded. Empty for silence."""
+    """Return a heat map for each segment that was decoded. Empty for silence."""
     pictures = [charts.missing()] if charts.missing() else list(_pictures(transcription))
     return templates.macro(TEMPLATE, "attention", pictures=pictures) if pictures else ""
 
@@ -105,7 +105,8 @@ def _place(piece: SegmentTranscript) -> str:
 
 
 def to_try(transcriber: Transcriber, chosen: str | None, folder: Path) -> tuple[Path, str] | None:
-    """A recording for a page, in `folder`, and its label: a file, or else an utterance of the test split with its text.
+    """Return a recording for a page, in `folder`, and its label: a file, or else an utterance of the test split with
+    its text.
 
     None if no file is chosen and the corpus is not here.
     """
@@ -190,7 +191,7 @@ def load_gradio(uploads: Path) -> Any:
 
 
 def page(gradio: Any, backend: DemoBackend, example: tuple[Path, str] | None) -> Any:
-    """The page: recording and search on one side, transcription on the other."""
+    """Return the page: recording and search on one side, transcription on the other."""
     search, title = backend.transcriber.search, f"las: {backend.transcriber.config.get('name', 'speech to text')}"
     beam, is_beam = (search, True) if isinstance(search, BeamSearch) else (BeamSearch(), False)
     audio = gradio.Audio(type="filepath", label="Recording: a file or the microphone", editable=False, buttons=[])

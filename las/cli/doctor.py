@@ -164,7 +164,7 @@ def extras() -> Check:
 
 
 def own_packages() -> Check:
-    """Packages that offer classes for configs (entry points `las.plugins`), and those that are trusted."""
+    """Return packages that offer classes for configs (entry points `las.plugins`), and those that are trusted."""
     available, trusted = targets.installed(), targets.trusted()
     offered = f"available: {', '.join(available)}" if available else "no package offers classes for configs"
     advice = f"to use their classes: --trust {','.join(available)}" if set(available) - set(trusted) else ""
@@ -179,7 +179,7 @@ def _version(package: str) -> str | None:
 
 
 def _driver() -> str:
-    """The GPUs and the driver by nvidia-smi; empty where there is none."""
+    """Return the GPUs and the driver by nvidia-smi; empty where there is none."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

@@ -71,7 +71,7 @@ def checks(config: Config, parts: TrainingParts, corpus: Corpus, train: Sequence
 
 
 def verdict(forecast: Forecast, batch: str, wanted_s: float, slowed_s: float) -> Check:
-    """The result of the check for a batch of `wanted_s` seconds, `slowed_s` at the slowest speed of augmentation."""
+    """Return the verdict on a batch of `wanted_s` seconds, `slowed_s` at the slowest speed of augmentation."""
     name = "longest batch"
     if not forecast.trials:
         command = "limits.longest_s=... (seconds), or a smaller model"
@@ -141,7 +141,7 @@ def _trial(updates: TrainingStep, batch: Batch, longest_s: float, device: torch.
 
 
 def _line(trials: Sequence[Trial]) -> tuple[float, float]:
-    """An upper line through the trials: bytes of any update, and bytes per second of audio."""
+    """Return an upper line through the trials: bytes of any update, and bytes per second of audio."""
     if len(trials) == 1:
         return 0.0, trials[0].num_bytes / trials[0].seconds
     slopes = [(b.num_bytes - a.num_bytes) / (b.seconds - a.seconds) for a, b in pairwise(trials)]
@@ -158,7 +158,7 @@ def _doubling(largest: int) -> Iterator[int]:
 
 
 def _free(device: torch.device) -> int | None:
-    """The bytes that an update may take; on a GPU with those that the allocator holds unused."""
+    """Return the bytes that an update may take; on a GPU with those that the allocator holds unused."""
     if device.type != "cuda":
         return machine.available_memory()
     free, _ = torch.cuda.mem_get_info(device)

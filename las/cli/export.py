@@ -42,12 +42,12 @@ def average(overrides: list[str]) -> Path:
 
 
 def last(folder: Path, count: int) -> list[Path]:
-    """The newest `count` checkpoints of a run's folder, oldest first."""
+    """Return the newest `count` checkpoints of a run's folder, oldest first."""
     return _enough(folder, sorted(folder.glob("step-*")), count)[-count:]
 
 
 def best(folder: Path, count: int) -> list[Path]:
-    """The `count` checkpoints of the lowest dev errors, oldest first; among equals the earlier ones."""
+    """Return the `count` checkpoints of the lowest dev errors, oldest first; among equals the earlier ones."""
     newest, damaged = checkpoint.newest(folder)
     if newest is None:
         reasons = (problem.reason for problem in damaged)
@@ -129,7 +129,7 @@ def export(overrides: list[str]) -> Path:
 
 
 def portable(search: dict[str, Any]) -> dict[str, Any]:
-    """A search without scorers that read files of this machine, such as language models; their names are printed."""
+    """Return a search without scorers that read files of this machine, such as language models; print their names."""
     portable_search = {}
     for name, component in search.items():
         if isinstance(component, dict) and "path" in component:

@@ -72,7 +72,7 @@ def _measure(training: Training) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """A result in one line: `dev perplexity 2.41, test perplexity 2.47, best at step 850`."""
+    """Return a result in one line: `dev perplexity 2.41, test perplexity 2.47, best at step 850`."""
     if "broken" in result:
         return f"broken at step {result['steps']}: {result['broken']}"
     measured = (f"{split} {text.METRIC} {values[text.METRIC]:.2f}" for split, values in result["splits"].items())
@@ -125,7 +125,7 @@ def ngram(overrides: list[str]) -> dict[str, Any]:
 
 
 def _dictionary_words(config: Config, corpus: Corpus, train: Sentences) -> list[str]:
-    """The words of the pronouncing dictionary that is given, or of the corpus's own: a search may find them all."""
+    """Return the words of the pronouncing dictionary that is given, or of the corpus's own: a search may find each."""
     if (path := config["lexicon"] or corpus.dictionary()) is None:
         return []
     words = list(lexicon.read(path).entries)
@@ -135,7 +135,7 @@ def _dictionary_words(config: Config, corpus: Corpus, train: Sentences) -> list[
 
 
 def of_model(model: arpa.Model, sentences: Sentences) -> Perplexity:
-    """The perplexity of sentences, each a sequence of words; words that the model lacks count as `<unk>`."""
+    """Return the perplexity of sentences, each a sequence of words; words that the model lacks count as `<unk>`."""
     lm = of_words(model)
     ids = {word: index for index, word in enumerate(lm.symbols)}
     unknown = ids[arpa.UNKNOWN]
@@ -143,7 +143,7 @@ def of_model(model: arpa.Model, sentences: Sentences) -> Perplexity:
 
 
 def describe(measured: Perplexity) -> str:
-    """The perplexity in one line: `dev: 120 sentences, 2,310 symbols and ends, perplexity 6.12`."""
+    """Return the perplexity in one line: `dev: 120 sentences, 2,310 symbols and ends, perplexity 6.12`."""
     size = f"{measured.num_sentences:,} sentences, {measured.num_symbols:,} symbols and ends"
     text = f"dev: {size}, perplexity {measured.of_all:.2f}"
     if measured.num_unknown:
@@ -164,7 +164,7 @@ def print_estimate(estimate: Estimate, name: str) -> None:
 
 
 def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tuple[Sentences, Sentences]:
-    """The sentences to estimate from, and those to measure (perhaps none)."""
+    """Return the sentences to estimate from, and those to measure (perhaps none)."""
     if config["text"] is not None and not isinstance(tokens, TrainedSentencePieces):
         return _of_file(config["text"], tokens), _of_file(config["dev"], tokens) if config["dev"] else []
     data = data_preparation.prepare(corpus, Path(config["data_dir"]), build(config["limits"], where="limits"))
@@ -176,14 +176,14 @@ def _sentences(config: Config, corpus: Corpus, tokens: Tokenizer | None) -> tupl
 
 
 def _of_split(data: data_preparation.PreparedCorpus, split: str, tokens: Tokenizer | None) -> Sentences:
-    """The transcripts of a split; the number of empty and unspellable ones, which are left out, is printed."""
+    """Return the transcripts of a split; the number of empty and unspellable ones, which are left out, is printed."""
     usable = [each.text for each in text.transcripts(data, split, tokens)]
     words_in = _splitter(tokens)
     return [words_in(each) for each in usable]
 
 
 def _of_file(path: str, tokens: Tokenizer | None) -> Sentences:
-    """The lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
+    """Return the lines of a text that are not blank. Raises DataError naming the symbols that the tokens lack."""
     numbered = list(text.lines(Path(path)))
     if tokens:
         text.require_known(path, numbered, tokens, " For a model of words: units=words")
@@ -192,7 +192,7 @@ def _of_file(path: str, tokens: Tokenizer | None) -> Sentences:
 
 
 def _splitter(tokens: Tokenizer | None) -> Callable[[str], Sequence[str]]:
-    """The function that splits a text into the words of the model."""
+    """Return the function that splits a text into the words of the model."""
     if tokens is None:
         return str.split
     words = vocabulary.words_of(tokens)

@@ -46,7 +46,7 @@ def lexicon(overrides: list[str]) -> dict[str, Any]:
 
 
 def _words(corpus: Corpus, data: data_preparation.PreparedCorpus, path: str | None, size: int | None) -> list[str]:
-    """The words of all transcripts, and the most frequent `size` of a text, sorted."""
+    """Return the words of all transcripts, and the most frequent `size` of a text, sorted."""
     chosen = {word for own in data.splits.values() for each in spoken.spoken(corpus, own) for word in each.words}
     if path is not None:
         counts = Counter(word for _, line in text.lines(Path(path)) for word in line.split())

@@ -112,7 +112,7 @@ FULL_DISK = "Make room and type the same command again, or write to another disk
 
 
 def help_text() -> str:
-    """The text of `las --help`."""
+    """Return the text of `las --help`."""
     width = max(map(len, VERBS))
     lines = ["usage: las <verb> [key=value ...]", ""]
     lines += [f"  {name:{width}}  {verb.help}" for name, verb in VERBS.items()]
@@ -205,7 +205,7 @@ def run(name: str, flags: hydra_flags.Flags) -> None:
 
 
 def function(name: str) -> Callable[[list[str]], Any]:
-    """The function of a verb, imported now."""
+    """Return the function of a verb, imported now."""
     verb: Callable[[list[str]], Any] = getattr(importlib.import_module(VERBS[name].module), name)
     return verb
 
@@ -219,7 +219,7 @@ def show(name: str, overrides: list[str], flags: hydra_flags.Flags) -> None:
 
 
 def as_composed(name: str, overrides: list[str]) -> list[str]:
-    """The overrides that a verb hands to Hydra for the ones that were typed."""
+    """Return the overrides that a verb hands to Hydra for the ones that were typed."""
     module = importlib.import_module(VERBS[name].module)
     if hasattr(module, "as_composed"):
         return list(module.as_composed(overrides))
@@ -237,7 +237,7 @@ def own_folders(given: Sequence[str]) -> Iterator[None]:
 
 
 def known_runs(key: str) -> str:
-    """A sentence about the runs below `runs`, newest first, where a command lacks one; empty for another key."""
+    """Return a sentence about the runs below `runs`, newest first, where a command lacks one; empty for another key."""
     if key not in ("checkpoint", "run"):
         return ""
     from las.storage import run_summary
@@ -260,7 +260,7 @@ def complete(request: list[str]) -> None:
 
 
 def by_config(name: str, config: str | None) -> str:
-    """The verb that uses the config of `--config-name=...`: `train --config-name=language_model` is `train_lm`."""
+    """Return the verb with the config of `--config-name=...`: `train --config-name=language_model` is `train_lm`."""
     if config is None:
         return name
     verbs = {
@@ -280,7 +280,7 @@ def by_config(name: str, config: str | None) -> str:
 
 
 def describe(name: str) -> str:
-    """A verb's help: what it does and its whole default configuration, or its keys where it has no config."""
+    """Return a verb's help: what it does and its whole default configuration, or its keys where it has no config."""
     verb = VERBS[name]
     beginning = f"las {name}: {verb.help}\nexample: las {name} {verb.example}\n\n"
     if not verb.config:

@@ -41,7 +41,7 @@ class Card(NamedTuple):
     terms: Terms
 
     def text(self) -> str:
-        """The card in Markdown."""
+        """Return the card in Markdown."""
         model, train = self.transcriber.model, self.train
         parameters = sum(parameter.numel() for parameter in model.parameters())
         hours = sum(each.duration_s for each in train) / 3600

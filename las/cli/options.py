@@ -122,12 +122,12 @@ def keys(group: str) -> Sequence[str]:
 
 @functools.cache
 def _composed_groups(name: str, own_folders: folders.Folders) -> Sequence[str]:
-    """The groups that a config composes with their places, by default; `own_folders` are those in use."""
+    """Return the groups that a config composes with their places, by default; `own_folders` are those in use."""
     return groups.chosen(config_directory(), name, [])
 
 
 def summary(path: Path) -> str:
-    """A line about an option: the comment that it begins with, else the first line of its class's docstring."""
+    """Return a line about an option: the comment that it begins with, else the first line of its class's docstring."""
     lines = path.read_text("utf-8-sig").splitlines()
     comment = []
     for line in lines:
@@ -142,7 +142,7 @@ def summary(path: Path) -> str:
 
 
 def _values(path: Path) -> str:
-    """The plain values of an option, `biases=input cell_norm=output`, in brackets; empty without any."""
+    """Return the plain values of an option, `biases=input cell_norm=output`, in brackets; empty without any."""
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
@@ -152,7 +152,7 @@ def _values(path: Path) -> str:
 
 
 def target_of(path: Path) -> str | None:
-    """The class that an option names, as it is written there, or in the option that it builds on."""
+    """Return the class that an option names, as it is written there, or in the option that it builds on."""
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
@@ -166,7 +166,7 @@ def target_of(path: Path) -> str | None:
 
 
 def composed(group: str, name: str) -> str:
-    """An option as yaml, with the options that it builds on, interpolations as they are written.
+    """Return an option as yaml, with the options that it builds on, interpolations as they are written.
 
     An option that sets keys anywhere (an experiment) is shown as its file, because it composes only within a config.
     """
@@ -181,7 +181,7 @@ def composed(group: str, name: str) -> str:
 
 
 def documentation(name: str) -> str:
-    """The docstrings of a class and of its module, without their examples; where a paper's equation is."""
+    """Return the docstrings of a class and of its module, without their examples; where a paper's equation is."""
     where, of_class, of_module = _docstrings(name)
     if not where:
         return f"# {name}: see the documentation of {name.partition('.')[0]}"
@@ -190,7 +190,7 @@ def documentation(name: str) -> str:
 
 @functools.cache
 def _docstrings(name: str) -> tuple[str, str, str]:
-    """The file of a class of las, its docstring and its module's; empty for one of another package."""
+    """Return the file of a class of las, its docstring and its module's; empty for one of another package."""
     module, _, cls = name.rpartition(".")
     module = public.COMPONENTS.get(cls, "") if module == "las" else module
     if not module.startswith("las."):

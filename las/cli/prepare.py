@@ -50,7 +50,7 @@ def check(overrides: list[str]) -> None:
 
 
 def describe(problem: QualityProblem) -> str:
-    """A problem as `file: reason`, with the file once where the reason begins with it already."""
+    """Return a problem as `file: reason`, with the file once where the reason begins with it already."""
     return problem.reason if problem.file in problem.reason else f"{problem.file}: {problem.reason}"
 
 
@@ -118,7 +118,7 @@ def pack(overrides: list[str]) -> dict[str, PackedSplit]:
 
 
 def _training(corpus: Corpus, overrides: list[str], results: dict[str, PackedSplit]) -> list[str]:
-    """Overrides of a training from the shards: the same corpus with another root, or its manifests."""
+    """Return overrides of a training from the shards: the same corpus with another root, or its manifests."""
     typed = [config_overrides.typed(override) for override in overrides]
     if any(override.startswith("corpus.root=") for override in typed):
         output = next(iter(results.values())).manifest.parent

@@ -149,20 +149,20 @@ def train_until_decided(requested: Request, plan: Plan, looks: list[int], comman
 
 
 def gathered(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int] = ()) -> Table:
-    """The table of the finished trainings, and of stored results where they are gone."""
+    """Return the table of the finished trainings, and of stored results where they are gone."""
     known = result_folders.stored_tables(requested.results, requested.recipe, requested.tier, jobs)
     return reproduction_results.collect(requested.recipe, requested.tier, jobs, command, known, looks)
 
 
 def of_table(requested: Request, table: Table) -> dict[str, Verdict]:
-    """The verdicts on all claims by a table and the stored ones of other recipes on its corpus."""
+    """Return the verdicts on all claims by a table and the stored ones of other recipes on its corpus."""
     paths = result_folders.newest(requested.results, f"*-{table.tier}-{table.corpus}.json")
     others = [reproduction_results.read(path) for path in paths if path.name != f"{table.stem}.json"]
     return claims.judge([*others, table])
 
 
 def plan_of(requested: Request) -> Plan:
-    """The jobs of a request, and which of them are to be trained.
+    """Return the jobs of a request, and which of them are to be trained.
 
     Further seeds that the stored table has of these rows are among the jobs, so that no report loses them.
     """
@@ -198,7 +198,7 @@ def store(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence
 
 
 def request(overrides: Sequence[str]) -> Request:
-    """The command's own keys, checked, and the overrides of every row. Raises ConfigError for wrong names or values."""
+    """Return the command's own keys, checked, and the overrides of every row. Raises ConfigError for wrong ones."""
     own_overrides, row_overrides = split(overrides)
     values = build.compose("reproduce", own_overrides)
     build.check_values(values, KINDS)
@@ -221,7 +221,7 @@ def request(overrides: Sequence[str]) -> Request:
 
 
 def rows_of(recipe: Recipe, names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The rows to train: those named, or all. Raises ConfigError for a name that no row has."""
+    """Return the rows to train: those named, or all. Raises ConfigError for a name that no row has."""
     all_names = tuple(row.name for row in recipe.rows)
     names = [names] if isinstance(names, str) else names
     for name in names or ():
@@ -236,13 +236,13 @@ def as_composed(overrides: Sequence[str]) -> list[str]:
 
 
 def split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Overrides of configs/reproduce.yaml, and those that go to every row."""
+    """Return overrides of configs/reproduce.yaml, and those that go to every row."""
     own_overrides = [override for override in overrides if override.partition("=")[0] in KINDS]
     return own_overrides, [override for override in overrides if override not in own_overrides]
 
 
 def command(overrides: Sequence[str]) -> str:
-    """The command as a report prints it: without the paths of this machine."""
+    """Return the command as a report prints it: without the paths of this machine."""
     split = [override.partition("=") for override in overrides]
     kept = [f"{key}{sign}{'...' if '/' in value else value}" for key, sign, value in split if key not in OMITTED_KEYS]
     return " ".join(["las reproduce", *kept])
@@ -267,7 +267,7 @@ def show(requested: Request, plan: Plan) -> None:
 
 
 def _table(requested: Request, plan: Plan, needs: Mapping[Path, float | None]) -> Printed:
-    """The table of jobs, wide enough that paths can be copied.
+    """Return the table of jobs, wide enough that paths can be copied.
 
     `needs` are the seconds that each unfinished job still needs, None where unknown; without any there is no column.
     """
@@ -311,7 +311,7 @@ def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
 
 
 def state(job: Job) -> str:
-    """The state of a job: `finished`, `broken`, `at step 250 of 500` or `to do`."""
+    """Return the state of a job: `finished`, `broken`, `at step 250 of 500` or `to do`."""
     if (result := job.result) is not None:
         return "broken" if "broken" in result else "finished"
     return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
@@ -352,7 +352,7 @@ def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequenc
 
 
 def of_invariances() -> Verdict:
-    """The verdict on Ba et al.'s table of invariances, which are properties of the norms and need no training."""
+    """Return the verdict on Ba et al.'s table of invariances, properties of the norms that need no training."""
     departures, entries = invariance.departures(), sum(map(len, invariance.TABLE_1.values()))
     text = f"{entries - len(departures)} of {entries} entries measured as in the paper: las analyze what=[invariance]"
     return Verdict(NOT_SUPPORTED if departures else SUPPORTED, "; ".join([text, *departures]))

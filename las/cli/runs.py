@@ -91,14 +91,16 @@ def _seconds(text: str) -> float:
 
 
 def listing(folder: Path, sort: str | None, conditions: str | None, style: str) -> str:
-    """The runs in a folder as text: those for which the `conditions` hold, sorted by a column, in one of `FORMATS`."""
+    """Return the runs in a folder as text: those for which the `conditions` hold, sorted by a column, in one of
+    `FORMATS`.
+    """
     listed = [run_summary.read(each) for each in found(folder)]
     text = FORMATS[style](_sorted(_filtered(listed, conditions), sort))
     return text.encode("utf-8", "backslashreplace").decode("utf-8")  # names may hold what is no text
 
 
 def found(folder: Path) -> list[Path]:
-    """The run folders in a folder. Raises ConfigError if it does not exist, DataError if it has none."""
+    """Return the run folders in a folder. Raises ConfigError if it does not exist, DataError if it has none."""
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.glob("*/")] if folder.parent.is_dir() else []
         near = f" Near it: {', '.join(nearest(folder.name, siblings))}." if siblings else ""
@@ -119,7 +121,7 @@ def _column(name: str, what: str) -> str:
 
 
 def _value(run: RunSummary, column: str) -> Any:
-    """A value to sort and filter by: error rates in %."""
+    """Return a value to sort and filter by: error rates in %."""
     value = getattr(run, column)
     if isinstance(value, Measure):
         return value.value if value.metric == "perplexity" else 100 * value.value
@@ -127,7 +129,7 @@ def _value(run: RunSummary, column: str) -> Any:
 
 
 def _sorted(listed: list[RunSummary], key: str | None) -> list[RunSummary]:
-    """Runs in the order of a column, those without a value last; by default in that of their folders."""
+    """Return runs in the order of a column, those without a value last; by default in that of their folders."""
     if key is None:
         return listed
     column = _column(key.lstrip("-"), f"sort={key}")
@@ -161,7 +163,7 @@ def _holds(value: Any, sign: str, wanted: str, column: str, condition: str) -> b
 
 
 def shown(measure: Measure | None) -> str:
-    """A measure in print: `PER 1.2 % [0.5, 1.9]`, `perplexity 2.41`."""
+    """Return a measure in print: `PER 1.2 % [0.5, 1.9]`, `perplexity 2.41`."""
     if measure is None:
         return ""
     name = METRICS[measure.metric]
@@ -187,7 +189,7 @@ def _cells(run: RunSummary) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """A text on one line, in which characters that would move the cursor are escaped."""
+    """Return a text on one line, in which characters that would move the cursor are escaped."""
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
@@ -213,7 +215,7 @@ def _as_markdown(listed: Sequence[RunSummary]) -> str:
 
 
 def _as_data(run: RunSummary) -> dict[str, Any]:
-    """A run as plain data: error rates are fractions, as in result.json."""
+    """Return a run as plain data: error rates are fractions, as in result.json."""
     data: dict[str, Any] = {}
     for column in COLUMNS:
         value = getattr(run, column)

@@ -88,7 +88,7 @@ class ScoredTest:
 
 
 def transcripts(config: Config) -> ScoredTest:
-    """References in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
+    """Return the references in a .trn or .jsonl file; a folder of hypotheses is that of a run."""
     if config["glm"] is not None:
         raise ConfigError("glm= is for the conventions hub5 and hub5_kaldi, which score a .ctm against a .stm")
     # sclite compares the ids of its own format this way.
@@ -111,7 +111,7 @@ def transcripts(config: Config) -> ScoredTest:
 
 
 def time_marks(config: Config) -> ScoredTest:
-    """References in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
+    """Return the references in a .stm file, hypotheses in .ctm files: with a glm as the Hub5 evaluations are scored."""
     name = config["convention"] or ("nist" if config["glm"] is None else "hub5")
     if name not in TIME_MARK_CONVENTIONS:
         suggestion = suggest(name, TIME_MARK_CONVENTIONS)
@@ -134,14 +134,14 @@ def time_marks(config: Config) -> ScoredTest:
 
 
 def guess(references: Transcripts) -> str:
-    """The convention of references: `timit_kaldi` if all symbols are TIMIT phones, else `nist`."""
+    """Return the convention of references: `timit_kaldi` if all symbols are TIMIT phones, else `nist`."""
     known = {phone for size in phones.SIZES for phone in phones.phone_set(size)}
     symbols = {symbol for transcript in references.values() for symbol in transcript.text.split()}
     return "timit_kaldi" if symbols and symbols <= known else "nist"
 
 
 def hypotheses_of_run(folder: Path, references: Transcripts) -> Path:
-    """The only file of hypotheses in a run's folder whose utterances the references have.
+    """Return the only file of hypotheses in a run's folder whose utterances the references have.
 
     Raises DataError if there is none, or more than one.
     """
@@ -159,7 +159,7 @@ def hypotheses_of_run(folder: Path, references: Transcripts) -> Path:
 
 
 def as_dict(score: Score, metric: str) -> dict[str, Any]:
-    """The score of one system as JSON data."""
+    """Return the score of one system as JSON data."""
     parts = {"speakers": score.speakers, "subsets": score.subsets}
     return {
         "wer": score.total.rate,
@@ -170,7 +170,7 @@ def as_dict(score: Score, metric: str) -> dict[str, Any]:
 
 
 def system_names(first: str, second: str) -> tuple[str, str]:
-    """The names of two files or folders, or their paths where the names are the same."""
+    """Return the names of two files or folders, or their paths where the names are the same."""
     names = Path(first).name, Path(second).name
     return names if names[0] != names[1] else (first, second)
 

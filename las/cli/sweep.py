@@ -134,7 +134,7 @@ def train_one(answers: Path, surroundings: Surroundings, composed: Any) -> None:
 
 
 def _answer(answers: Path, folder: Path, ended: str) -> Answer:
-    """The answer of the training in a run folder; `ended` says why the launcher ended early."""
+    """Return the answer of the training in a run folder; `ended` says why the launcher ended early."""
     path = _place(answers, folder)
     if path.exists():
         return Answer(**bounded.stored(path))
@@ -219,7 +219,7 @@ def _require_other_places(name: str, config_name: str, jobs: Sequence[tuple[str,
 
 
 def _shared(places: Sequence[tuple[Place, Job]]) -> tuple[Place, Job, Job] | None:
-    """The first place that two jobs write to, with both."""
+    """Return the first place that two jobs write to, with both."""
     writers: dict[Place, Job] = {}
     for place, job in places:
         if (other := writers.setdefault(place, job)) is not job:

@@ -39,7 +39,7 @@ class Recordings(NamedTuple):
         return [self.display(str(path)) for path in self.paths]
 
     def display(self, text: str) -> str:
-        """A text with `stdin` in place of the temporary file's path."""
+        """Return a text with `stdin` in place of the temporary file's path."""
         return text if self.stdin_path is None else text.replace(str(self.stdin_path), "stdin")
 
 
@@ -60,7 +60,7 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 
 
 def configured(config: Config, device: str) -> Transcriber:
-    """The transcriber that the keys `checkpoint`, `search`, `pieces`, `strict` and `precision` describe."""
+    """Return the transcriber that the keys `checkpoint`, `search`, `pieces`, `strict` and `precision` describe."""
     search: Search = build(config["search"], where="search")
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
     return load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
@@ -106,7 +106,7 @@ def _transcribe_share(
 
 
 def _in_order(recordings: Recordings, own: list[Transcription]) -> list[Transcription]:
-    """The transcriptions of all processes, in the order of the recordings."""
+    """Return the transcriptions of all processes, in the order of the recordings."""
     if distributed.world_size() == 1:
         return own
     states = itertools.chain.from_iterable(distributed.gather([each.to_state() for each in own]))
@@ -116,7 +116,7 @@ def _in_order(recordings: Recordings, own: list[Transcription]) -> list[Transcri
 
 @contextmanager
 def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
-    """The files that names, folders and patterns stand for; `-` is what comes in from standard input."""
+    """Return the files that names, folders and patterns stand for; `-` is what comes in from standard input."""
     if names == STDIN:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError("input=-: several processes cannot share standard input: leave torchrun out")
@@ -127,7 +127,7 @@ def _recordings(names: str | Sequence[str]) -> Iterator[Recordings]:
 
 
 def duration_s(path: Path) -> float:
-    """The duration in the header in seconds, 0 without one."""
+    """Return the duration in the header in seconds, 0 without one."""
     try:
         return files.info(path).duration_s
     except DataError:
@@ -135,7 +135,7 @@ def duration_s(path: Path) -> float:
 
 
 def _size(transcription: Transcription) -> str:
-    """The duration, words and pieces of a transcription: `3:20, 451 words, decoded in 12 pieces`."""
+    """Return the duration, words and pieces of a transcription: `3:20, 451 words, decoded in 12 pieces`."""
     length, pieces = progress.duration(transcription.duration_s), len(transcription.pieces)
     in_pieces = f", decoded in {pieces} pieces" if pieces > 1 else ""
     return f"{length}, {len(transcription.words):,} words{in_pieces}"
@@ -187,7 +187,7 @@ class Folder(Output):
 
 
 def output_of(output: str | None, kind: str | None, recordings: Recordings) -> Output:
-    """The destination of transcriptions.
+    """Return the destination of transcriptions.
 
     A name that ends in a format's suffix is one file for all recordings; any other is a folder with a file for each,
     in the format `kind`. Raises ConfigError for a format that does not exist and captions of many in one file.
@@ -237,13 +237,13 @@ class DecodingProgress(progress.ProgressLine):
         return elapsed_s / self.decoded_s if self.decoded_s else None
 
     def line(self) -> str:
-        """The progress so far: `3:20 of 1:00:00 decoded, real-time factor 0.041`."""
+        """Return the progress so far: `3:20 of 1:00:00 decoded, real-time factor 0.041`."""
         duration = f"{progress.duration(self.decoded_s)} of {progress.duration(self.total_s)} decoded"
         factor = self.real_time_factor
         return duration if factor is None else f"{duration}, real-time factor {factor:.3f}"
 
     def summary(self, num_recordings: int) -> str:
-        """The last line: recordings, duration and speed."""
+        """Return the last line: recordings, duration and speed."""
         elapsed_s = time.monotonic() - self.started
         plural = "" if num_recordings == 1 else "s"
         text = f"{num_recordings} recording{plural}, {self.decoded_s:.1f} s of audio in {elapsed_s:.1f} s"

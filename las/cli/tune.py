@@ -131,12 +131,12 @@ def _lists(values: Mapping[str, Any], section: str) -> dict[str, list[float]]:
 
 
 def with_weights(search: BeamSearch, point: Point) -> BeamSearch:
-    """A search with the weights of a point."""
+    """Return a search with the weights of a point."""
     return search.reweighted({name: value for name, value in point.items() if name != LENGTH}, point[LENGTH])
 
 
 def with_scales(search: Search, point: Point) -> Search:
-    """A search with other scales, and the graph of the given one."""
+    """Return a search with other scales, and the graph of the given one."""
     changed = copy.copy(search)
     for name, value in point.items():
         setattr(changed, name, value)
@@ -144,7 +144,7 @@ def with_scales(search: Search, point: Point) -> Search:
 
 
 def _reweighted(search: Config, point: Point) -> Config:
-    """The section of a search with the weights of a point, without scorers of weight 0."""
+    """Return the section of a search with the weights of a point, without scorers of weight 0."""
     chosen = {**search, LENGTH: point[LENGTH]}
     for name, weight in point.items():
         if name != LENGTH:
@@ -196,7 +196,7 @@ def _decode(
     size: BatchSize,
     corpus: Corpus,
 ) -> list[dict[str, str]]:
-    """The hypotheses of each search, as texts by utterance, decoded by all processes."""
+    """Return the hypotheses of each search, as texts by utterance, decoded by all processes."""
     model, tokens = transcriber.model.eval(), transcriber.tokens
     loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = distributed.share(sequential(utterances, size))
@@ -213,7 +213,7 @@ def _decode(
 
 
 def print_table(tried: Sequence[Tried], title: str, metric: str) -> None:
-    """The best combinations, and the best one without a language model where some have one."""
+    """Return the best combinations, and the best one without a language model where some have one."""
     table = Table(title=f"{title}, {len(tried)} combinations")
     names = ["length_^" if name == LENGTH else name for name in tried[0].point]
     for heading in (*names, f"{error_rates.SHORT_NAMES[metric]} %", "sub", "del", "ins"):

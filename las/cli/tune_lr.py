@@ -57,7 +57,7 @@ def tune_lr(overrides: list[str]) -> RangeTest:
 
 
 def usable(parts: TrainingParts, data: PreparedCorpus) -> list[Utterance]:
-    """The training utterances of a corpus that can be trained on; the number of others is printed."""
+    """Return the training utterances of a corpus that can be trained on; the number of others is printed."""
     problems = data.problems(data.corpus.splits[0], parts.speech_model)
     if problems:
         progress.say(f"left out: {len(problems)} of {len(data.train)} utterances have problems, las check names them")
@@ -65,7 +65,7 @@ def usable(parts: TrainingParts, data: PreparedCorpus) -> list[Utterance]:
 
 
 def print_table(result: RangeTest, title: str) -> None:
-    """A few of the updates, evenly spaced, with the one of the lowest smoothed loss."""
+    """Return a few of the updates, evenly spaced, with the one of the lowest smoothed loss."""
     last, lowest = len(result.points) - 1, result.points.index(result.lowest)
     rows = {round(index * last / (NUM_ROWS - 1)) for index in range(NUM_ROWS)} | {lowest}
     table = Table(title=title)
@@ -81,7 +81,7 @@ def print_table(result: RangeTest, title: str) -> None:
 
 
 def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
-    """The content of the file."""
+    """Return the content of the file."""
     return {
         "title": title,
         "suggestion": result.suggestion,
@@ -92,7 +92,7 @@ def as_dict(result: RangeTest, title: str) -> dict[str, Any]:
 
 
 def next_command(overrides: list[str], rate: float) -> str:
-    """The command that trains with a rate, with the overrides that a training has."""
+    """Return the command that trains with a rate, with the overrides that a training has."""
     kept = [
         config_overrides.typed(each)
         for each in overrides

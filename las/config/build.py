@@ -143,7 +143,7 @@ def fits(value: Any, annotation: Any) -> bool:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """The types of a union that can be typed in a config: no tensors, and None last."""
+    """Return the types of a union that can be typed in a config: no tensors, and None last."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return [annotation]
     kinds = [each for each in typing.get_args(annotation) if getattr(each, "__name__", "") != "Tensor"]
@@ -151,7 +151,7 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _in_words(kind: Any) -> str:
-    """`a list of whole numbers` for Sequence[int]."""
+    """Return `a list of whole numbers` for Sequence[int]."""
     if typing.get_origin(kind) in SEQUENCES:
         inner = typing.get_args(kind)[0]
         return f"a list of {LISTED.get(inner, 'lists' if typing.get_origin(inner) in SEQUENCES else 'values')}"
@@ -178,7 +178,7 @@ def config_directory() -> Path:
 
 
 def compose(name: str, overrides: list[str]) -> Config:
-    """The resolved config `configs/<name>.yaml` with overrides, as plain dictionaries.
+    """Return the resolved config `configs/<name>.yaml` with overrides, as plain dictionaries.
 
     Raises ConfigError for an unknown group, option, key or missing value, with the nearest names.
 
@@ -258,7 +258,7 @@ def _option(group: str, name: str) -> Any:
 
 
 def _deepest(overrides: list[str], directory: Path) -> str:
-    """The override with the most brackets, shortened; a phrase for the config files where no override has many."""
+    """Return the override with the most brackets, shortened; a phrase for config files where no override has many."""
     override = max(overrides, key=lambda each: each.count("[") + each.count("{"), default="")
     return f"{override[:60]}..." if override.count("[") + override.count("{") > 50 else f"an option of {directory}"
 

@@ -112,7 +112,7 @@ def parse(arguments: Sequence[str]) -> Flags:
 
 
 def _searched(override: str) -> Iterator[str]:
-    """The folders of `hydra.searchpath=[...]`."""
+    """Yield the folders of `hydra.searchpath=[...]`."""
     listed = value_of(SEARCH_PATH, [override.lstrip("+")])
     if not isinstance(listed, list):
         raise ConfigError(f"{override}: a list of folders, '{SEARCH_PATH}=[/my/configs]', or --config-dir=/my/configs")

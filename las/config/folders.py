@@ -48,7 +48,7 @@ def used(folders: Folders) -> Iterator[None]:
 
 
 def own() -> Folders:
-    """The user folders in use."""
+    """Return the user folders in use."""
     return _own
 
 
@@ -63,7 +63,8 @@ def groups(directory: Path) -> list[str]:
 
 
 def find(directory: Path, given: Sequence[str], working: Path) -> Folders:
-    """The folders given, and `configs/` of the working directory, if that is not the package's and holds options.
+    """Return the folders given, and `configs/` of the working directory, if that is not the package's and holds
+    options.
 
     Raises ConfigError for a given folder that does not exist, holds no options, has a config with the name of a verb's
     or groups of Hydra's own. Such a `configs/` is another program's, and left alone.
@@ -127,7 +128,7 @@ def load(
 
 @contextmanager
 def hydra(directory: Path) -> Iterator[Any]:
-    """A Hydra of files of the package's `directory` and of user folders, for sweeps and Hydra's own flags."""
+    """Return a Hydra of files of the package's `directory` and of user folders, for sweeps and Hydra's own flags."""
     from hydra._internal.hydra import Hydra
 
     with _like_hydra_1_3():

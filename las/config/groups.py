@@ -102,7 +102,7 @@ def check_unknown_group(directory: Path, override: str) -> None:
 
 
 def holders(directory: Path, name: str) -> list[str]:
-    """The groups that have an option of this name."""
+    """Return the groups that have an option of this name."""
     return [group for group in folders.groups(directory) if name in folders.options(directory, group)]
 
 
@@ -137,7 +137,7 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
 
 
 def with_parts_of_a_search(overrides: list[str]) -> list[str]:
-    """The overrides with `search.lexicon=words.txt` written out: `+scorer@search.lexicon=lexicon` and its path."""
+    """Return overrides with `search.lexicon=words.txt` written out: `+scorer@search.lexicon=lexicon` and its path."""
     written: list[str] = []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -198,7 +198,7 @@ def own_keys(directory: Path, name: str) -> set[str]:
 
 
 def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
-    """Groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
+    """Return groups of a config with their places, `cell@model.listener.cell`, for the chosen model and corpus."""
     own = own_keys(directory, name)
     choices = [each for each in overrides if each.lstrip("+").partition("=")[0] in own and is_group(each, directory)]
     return [str(key) for key in folders.load(directory, name, choices).hydra.runtime.choices]

@@ -29,7 +29,7 @@ CLOSING = {"[": "]", "{": "}"}
 
 
 def with_files(verb: str, arguments: Sequence[str]) -> list[str]:
-    """The arguments of a verb with its recordings, which need no key, in one override.
+    """Return the arguments of a verb with its recordings, which need no key, in one override.
 
     A name with `=` in it needs its folder, `./a=b.wav`. Raises ConfigError for recordings by their key besides.
     """
@@ -75,7 +75,7 @@ def protect_each(override: str) -> str:
 
 
 def typed(override: str) -> str:
-    """An override as it is typed, without the quotes that `protect` puts around its value."""
+    """Return an override as it is typed, without the quotes that `protect` puts around its value."""
     key, _, value = override.partition("=")
     if len(value) < 2 or not (value[0] == value[-1] == "'"):
         return override
@@ -83,7 +83,7 @@ def typed(override: str) -> str:
 
 
 def value_of(key: str, overrides: Sequence[str]) -> Any:
-    """The value that the last of some overrides gives a key, without its quotes; None if none sets the key."""
+    """Return the value that the last of some overrides gives a key, without its quotes; None if none sets the key."""
     from hydra.errors import HydraException
 
     matching = [override for override in overrides if override.partition("=")[0] == key]
@@ -94,14 +94,14 @@ def value_of(key: str, overrides: Sequence[str]) -> Any:
 
 
 def _parsed(override: str) -> Any:
-    """An override as Hydra reads it. Raises HydraException for one that it cannot read."""
+    """Return an override as Hydra reads it. Raises HydraException for one that it cannot read."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     return OverridesParser.create().parse_override(override)
 
 
 def of_section(section: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Overrides that set every value of a section under the key `where`, adding keys that are not there."""
+    """Yield overrides that set every value of a section under the key `where`, adding keys that are not there."""
     for key, value in section.items():
         if isinstance(value, dict):
             yield from of_section(value, f"{where}.{key}")
@@ -196,7 +196,8 @@ def explain_sweep(overrides: Sequence[str]) -> str | None:
 
 
 def combinations(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """The overrides of each run of a sweep, in Hydra's order: the last key that has several values changes fastest.
+    """Return the overrides of each run of a sweep, in Hydra's order: the last key that has several values changes
+    fastest.
 
     Hydra's own keys are left out. Raises ConfigError for an override that cannot be parsed.
     """

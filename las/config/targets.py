@@ -32,7 +32,7 @@ PLUGINS = "las.plugins"
 
 
 def resolve(target: str) -> type:
-    """The class that a `_target_` names.
+    """Return the class that a `_target_` names.
 
     Allowed are the classes of `las.config.public.COMPONENTS` (`las.Listener`), classes that the modules of
     `PACKAGES` define (`las.nn.cells.mine.MyLSTMCell`), optimisers of `torch.optim`, modules of `torch.nn`, and classes
@@ -86,7 +86,7 @@ def items_of(annotation: Any) -> Any:
 
 
 def base_of(key: str) -> Any:
-    """The base class of the part at the top of a config with this key; Any for other keys."""
+    """Return the base class of the part at the top of a config with this key; Any for other keys."""
     if key not in public.PARTS:
         return Any
     module, _, name = public.PARTS[key].rpartition(".")
@@ -130,7 +130,7 @@ def _component(class_name: str) -> type:
 
 
 def _own_class(target: str, module_name: str, class_name: str) -> type:
-    """The class of a module; a public one of las is found where it lies now."""
+    """Return the class of a module; a public one of las is found where it lies now."""
     has_moved = module_name.startswith("las.") and class_name in public.COMPONENTS
     try:
         module = importlib.import_module(module_name)
@@ -220,12 +220,12 @@ class Surroundings(NamedTuple):
 
 
 def trusted() -> list[str]:
-    """The trusted packages. Raises ConfigError for a wrong value of LAS_TRUST."""
+    """Return the trusted packages. Raises ConfigError for a wrong value of LAS_TRUST."""
     return package_names([os.environ.get(TRUST_VARIABLE, "")], TRUST_VARIABLE)
 
 
 def package_names(texts: Sequence[str], where: str) -> list[str]:
-    """The names in texts, separated by commas. Raises ConfigError for what cannot be a package of one's own code."""
+    """Return the names in texts, separated by commas. Raises ConfigError for what cannot be a package of own code."""
     found = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     for name in found:
         if not all(part.isidentifier() for part in name.split(".")):

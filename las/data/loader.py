@@ -213,7 +213,7 @@ class Targets(Protocol):
     """Source of the targets of utterances: a tokenizer gives the ids of the symbols of their texts."""
 
     def targets(self, utterance: Utterance) -> Sequence[int] | np.ndarray:
-        """The targets of an utterance. Raises DataError where it has none that can be used."""
+        """Return the targets of an utterance. Raises DataError where it has none that can be used."""
 
 
 def collate(
@@ -317,7 +317,7 @@ class Loader:
         return collate(chosen, augmented, self._targets, keys)
 
     def talkers(self, index: int) -> Talkers:
-        """The utterances that babble behind an utterance is mixed from."""
+        """Return the utterances that babble behind an utterance is mixed from."""
         if (babble := self._babble) is not None:
             return Talkers(len(babble._utterances), lambda other: babble.waveform(other).double().numpy())
         others = len(self._utterances) - 1  # all but itself

@@ -59,7 +59,7 @@ class _Packed(NamedTuple):
         return _reading(self.audio, self.utterances[0])
 
     def description(self) -> bytes:
-        """The JSON member next to it: WebDataset joins members that are equal up to the first dot of their names."""
+        """Return the JSON member next to it: WebDataset joins names that are equal up to the first dot."""
         keys = ("id", "channel", "start_s", "duration_s", "text", "speaker")
         listed = [{key: getattr(each, key) for key in keys} for each in self.utterances]
         return json.dumps({"utterances": listed}, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
@@ -161,7 +161,7 @@ class _Source:
         return content
 
     def changed(self) -> DataError:
-        """The error of a file that is longer or shorter than it was."""
+        """Return the error of a file that is longer or shorter than it was."""
         return _unreadable(self.file.audio, self.file.utterances[0], "it changed while it was packed: pack again")
 
 

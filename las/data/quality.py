@@ -167,7 +167,7 @@ class AudioScanCache:
     def _recalled(
         self, by_file: Mapping[str, _Stretches]
     ) -> tuple[dict[str, AudioScan | DataError], dict[str, _Stretches]]:
-        """Scans of the files whose entries hold all their stretches, and the other files."""
+        """Return scans of the files whose entries hold all their stretches, and the other files."""
         known: dict[str, AudioScan | DataError] = {}
         for name, stretches in by_file.items():
             if (entry := self._entries.get(name)) and entry[:2] == state(name) and entry[5].keys() >= set(stretches):
@@ -284,7 +284,7 @@ def require_text(utterance: Utterance, criteria: QualityCriteria) -> None:
 
 
 def num_samples(utterance: Utterance, sample_rate: int) -> int:
-    """Number of samples of an utterance at a rate in Hz."""
+    """Return the number of samples of an utterance at a rate in Hz."""
     return round(utterance.duration_s * sample_rate)
 
 

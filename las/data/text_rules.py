@@ -105,7 +105,7 @@ class TextRules:
         return changes
 
     def settings(self) -> dict[str, object]:
-        """Settings as plain JSON values."""
+        """Return settings as plain JSON values."""
         return {
             "unicode": self._unicode,
             "map": self._map,
@@ -155,7 +155,7 @@ def pairs(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
 
 
 def num_equal(one: str, other: str) -> int:
-    """Number of characters with which both texts begin."""
+    """Return the number of characters with which both texts begin."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

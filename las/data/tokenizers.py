@@ -99,7 +99,7 @@ class Tokenizer:
         return [] if self._known.issuperset(symbols) else [each for each in symbols if each not in self._known]
 
     def length(self, text: str) -> int:
-        """Number of symbols of a text. Raises DataError as `encode` does."""
+        """Return the number of symbols of a text. Raises DataError as `encode` does."""
         symbols = self.split(text)
         return len(symbols) if self._known.issuperset(symbols) else len(self.encode(text))
 
@@ -116,7 +116,7 @@ class Tokenizer:
         return self.join([symbol for symbol in self.split(text) if self._ids.get(symbol)])
 
     def word_part(self, symbol: str) -> WordPart:
-        """The part of a word that a symbol spells: here the whole word."""
+        """Return the part of a word that a symbol spells: here the whole word."""
         return WordPart(symbol, begins=True, may_lead=True)
 
     def state(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Tokenizer:
         return {"kind": type(self).__name__, "symbols": list(self.symbols[1:])}
 
     def settings(self) -> dict[str, Any]:
-        """Settings of the tokenizer, as plain JSON values: its state, unless symbols are learned."""
+        """Return settings of the tokenizer, as plain JSON values: its state, unless symbols are learned."""
         return self.state()
 
     def learn(self, texts: Iterable[str], folder: Path) -> None:

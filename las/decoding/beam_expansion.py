@@ -76,7 +76,7 @@ class BeamExpansion(NamedTuple):
         end_scores: Float[Tensor, "batch beam"],
         at_limit: Bool[Tensor, "batch 1"],
     ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
-        """The best continuations of all beams, and the index of the beam that each of them continues.
+        """Return the best continuations of all beams, and the index of the beam that each of them continues.
 
         `symbol_scores` are added to the score of a hypothesis. `at_limit` marks utterances that have reached the length
         limit: only the end symbol may follow there, at `end_scores`. A finished hypothesis is continued by the end
@@ -115,7 +115,7 @@ class BeamExpansion(NamedTuple):
 
 
 def stable_topk(values: Float[Tensor, "rows candidates"], count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their indices, largest first, ties in order of index.
+    """Return the `count` largest values of each row and their indices, largest first, ties in order of index.
 
     `torch.topk` specifies neither the order nor the choice among equals, and a stable sort of all candidates is slow.
     So the choice of `torch.topk` is used without ties at the threshold; otherwise the leftmost equal values are taken.
@@ -157,7 +157,7 @@ class CompiledBeamExpansion(BeamExpansion):
         end_scores: Float[Tensor, "batch beam"],
         at_limit: Bool[Tensor, "batch 1"],
     ) -> tuple[BeamState, Int[Tensor, "batch new_beam"]]:
-        """The result of `BeamExpansion.extend`; scores of beams are in float64."""
+        """Return the result of `BeamExpansion.extend`; scores of beams are in float64."""
         batch, count, vocab = symbol_scores.shape
         dtype = symbol_scores.dtype if symbol_scores.dtype in (torch.float32, torch.float64) else torch.float64
         inputs = {"symbol_scores": symbol_scores.to(dtype), "end_scores": end_scores.to(dtype), "at_limit": at_limit}
@@ -174,7 +174,7 @@ class CompiledBeamExpansion(BeamExpansion):
 
 
 def expansion_on(device: torch.device, eos: int, size: int, exponent: float) -> BeamExpansion:
-    """The expansion that is fastest on a device."""
+    """Return the expansion that is fastest on a device."""
     refusal = BEAMS.refusal(torch.empty(0, dtype=score_type(device), device=device))
     return (BeamExpansion if refusal else CompiledBeamExpansion)(eos, size, exponent)
 
@@ -237,8 +237,8 @@ class Backtrace:
         self._rows = self._rows[rows]
 
     def hypotheses(self, limits: list[int], names: list[str]) -> list[list[Hypothesis]]:
-        """The hypotheses of each utterance, by its limit of tokens and the names of the scorers, in the order of their
-        beams when it ended.
+        """Return the hypotheses of each utterance, by its limit of tokens and the names of the scorers, in the order of
+        their beams when it ended.
         """
         shape = (self._batch, max(len(ends) for ends in self._ends.values()))
         beams = np.broadcast_to(np.arange(shape[1]), shape).copy()
@@ -266,7 +266,7 @@ class Backtrace:
         return [[hypothesis(row, beam) for beam in range(len(self._ends[row]))] for row in range(self._batch)]
 
     def _on_host(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """The rows, tokens, parents and scores of each step in the host's memory.
+        """Yield the rows, tokens, parents and scores of each step in the host's memory.
 
         Steps of one shape are copied at once, as each copy waits for a GPU.
         """

@@ -77,7 +77,7 @@ def _candidates(path: Path, number: int) -> list[str]:
 
 
 def writer(kind: str, ids: Sequence[str]) -> Callable[[Sequence[Transcription]], str | Iterator[str]]:
-    """The writer of a format for some of the recordings `ids`, which have the same names in every file of it."""
+    """Return the writer of a format for some of the recordings `ids`, which have the same names in every file of it."""
     return functools.partial(time_marks, ids=ids) if kind == "ctm" else FORMATS[kind]
 
 
@@ -127,14 +127,14 @@ def cues(words: Sequence[TimedWord]) -> Iterator[list[TimedWord]]:
 
 
 def clock(seconds: float, point: str) -> str:
-    """A time as `01:02:03,045`, with `point` before the milliseconds."""
+    """Return a time as `01:02:03,045`, with `point` before the milliseconds."""
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
 
 def _lines(cue: Sequence[TimedWord]) -> str:
-    """The words of a caption, in two lines of about the same length if they do not fit into one."""
+    """Return the words of a caption, in two lines of about the same length if they do not fit into one."""
     text = " ".join(word.text for word in cue)
     if len(text) <= LONGEST_TEXT // 2:
         return text

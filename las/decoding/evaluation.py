@@ -58,7 +58,7 @@ def attention_weights(model: SpeechModel, batch: Batch) -> Tensor | None:
 
 
 def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
-    """An utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1.
+    """Return an utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1.
 
     `finished_by` is there if the search came to a dead end.
     """

@@ -68,7 +68,7 @@ class LengthLimit:
         self.max_length = math.inf if max_length is None else max_length
 
     def __call__(self, num_states: Tensor) -> list[int]:
-        """The limits of utterances with `num_states` [batch] encoded states."""
+        """Return the limits of utterances with `num_states` [batch] encoded states."""
         # Rounded before ceil: in binary, 0.07 * 100 is a little more than 7.
         lengths = [math.ceil(round(self.ratio * count, 6)) for count in num_states.tolist()]
         return [int(max(1, min(length, self.max_length))) for length in lengths]
@@ -188,7 +188,7 @@ class BeamSearch:
             component.bind(tokens, has_ctc)
 
     def reweighted(self, weights: Mapping[str, float], length_normalisation: float) -> "BeamSearch":
-        """A copy of this search with other weights for some of its scorers, which remain bound."""
+        """Return a copy of this search with other weights for some of its scorers, which remain bound."""
         scorers = {name: copy.copy(scorer) for name, scorer in self.components.scorers.items()}
         for name, weight in weights.items():
             scorers[name].weight = weight
@@ -199,7 +199,7 @@ class BeamSearch:
 
     @torch.no_grad()
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
-        """The `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
+        """Return the `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         scorer = self.components.on(decoder, num_states)
@@ -252,7 +252,7 @@ class _Utterances(NamedTuple):
     expansion: BeamExpansion
 
     def extend(self, state: SearchState) -> tuple[SearchState, BeamStep]:
-        """The best continuations of all beams by one symbol."""
+        """Return the best continuations of all beams by one symbol."""
         # 1. Score every symbol that may come next in every beam.
         log_probs, decoder_state = self.decoder.step(state.beams.tokens, state.decoder)
         attention = self.decoder.weights(decoder_state) if isinstance(self.decoder, HasAttention) else None
@@ -284,13 +284,12 @@ class _Utterances(NamedTuple):
 
 
 def _is_time_to_check(step: int, finished: Bool[Tensor, "batch beam"]) -> bool:
-    """True on a CPU where a beam is finished, and at every eighth step on a GPU, where surplus steps cost less than
-    waiting for it."""
+    """Return True on a CPU where a beam is finished, and at every eighth step on a GPU, where waiting costs more."""
     return bool(finished.any()) if finished.device.type == "cpu" else step % STEPS_BETWEEN_CHECKS == 0
 
 
 def resized(search: object, size: int) -> BeamSearch:
-    """A copy of a beam search with another number of hypotheses; for greedy search, a beam search of its limits.
+    """Return a copy of a beam search with another number of hypotheses; for greedy search, a beam search of its limits.
 
     Raises ArgumentError for a size that cannot be, and for a search without hypotheses of a number.
     """

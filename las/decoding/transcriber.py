@@ -122,7 +122,7 @@ class Transcriber:
         sample_rate: int | None = None,
         beam_size: int | None = None,
     ) -> Transcription | list[Transcription]:
-        """The text of a file or of samples, or of each one of a list, all decoded together.
+        """Return the text of a file or of samples, or of each one of a list, all decoded together.
 
         Args:
             audio: the path of an audio file, or a file object (`open("x.wav", "rb")`, `io.BytesIO`); or a NumPy array

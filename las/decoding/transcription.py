@@ -72,7 +72,7 @@ class TimedWord(NamedTuple):
 
 
 def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer) -> list[TimedWord]:
-    """The words of a token sequence, each with its tokens; tokens that only separate words belong to none.
+    """Return the words of a token sequence, each with its tokens; tokens that only separate words belong to none.
 
     A token belongs to the last word of the text decoded up to it, which works for any tokenizer.
     """
@@ -89,7 +89,7 @@ def of_tokens(timed: Sequence[TimedToken], ids: Sequence[int], tokens: Tokenizer
 
 
 def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: float, overlap_s: float) -> list[TimedWord]:
-    """The words of two segments without duplicates; they overlap by `overlap_s` on either side of `border_s`.
+    """Return the words of two segments without duplicates; they overlap by `overlap_s` on either side of `border_s`.
 
     Of the words that both segments have in common, the one nearest to the border joins them: the words before it are
     taken from the left segment, those after it from the right. Where they have none in common, a word is taken from
@@ -110,7 +110,7 @@ def stitch(left: Sequence[TimedWord], right: Sequence[TimedWord], border_s: floa
 
 
 def agreement(left: Sequence[TimedWord], right: Sequence[TimedWord]) -> list[tuple[int, int]]:
-    """The best common subsequence of words at about the same times, as pairs of indices into both.
+    """Return the best common subsequence of words at about the same times, as pairs of indices into both.
 
     A pair counts the more, the closer its times are: 1 for equal times, 0 from a difference of `SAME_S`. The sum is
     maximised by dynamic programming.
@@ -208,7 +208,7 @@ class Transcription:
         return reasons[0] if reasons else "eos" if self.pieces else "silence"
 
     def to_state(self) -> dict[str, Any]:
-        """The transcription without attention as JSON data, for another process; `from_state` reads it."""
+        """Return the transcription without attention as JSON data, for another process; `from_state` reads it."""
         pieces = [(piece.score, piece.finished_by) for piece in self.pieces]
         words = [(word.text, [astuple(token) for token in word.tokens]) for word in self.words]
         return {
@@ -221,7 +221,7 @@ class Transcription:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Transcription":
-        """The transcription of `to_state`, its segments in outline."""
+        """Return the transcription of `to_state`, its segments in outline."""
         duration_s, state_ms = state["times"]
         words = [TimedWord(text, tuple(TimedToken(*each) for each in tokens)) for text, tokens in state["words"]]
         pieces = [SegmentTranscript((), (), score, reason, NOTHING) for score, reason in state["pieces"]]
@@ -231,7 +231,7 @@ class Transcription:
         return "".join(self.json_parts())
 
     def json_parts(self) -> Iterator[str]:
-        """The line of JSON in parts, one per word or token, to bound memory for hours of audio."""
+        """Yield the line of JSON in parts, one per word or token, to bound memory for hours of audio."""
         values: dict[str, Any] = {
             "id": self.id,
             "text": self.text,
@@ -252,7 +252,7 @@ def _line(values: dict[str, Any]) -> str:
 
 
 def _listed(name: str, values: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A JSON list with its key, in parts."""
+    """Yield a JSON list with its key, in parts."""
     yield f'"{name}": ['
     for number, each in enumerate(values):
         yield f"{', ' if number else ''}{_line(each)}"
@@ -274,7 +274,7 @@ class OpenedRecordings(NamedTuple):
     names: dict[str, str]
 
     def display(self, text: str) -> str:
-        """A text with the names of file objects in place of the paths of their copies."""
+        """Return a text with the names of file objects in place of the paths of their copies."""
         for path, name in self.names.items():
             text = text.replace(path, name)
         return text

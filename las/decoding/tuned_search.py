@@ -23,7 +23,7 @@ GREEDY = ("max_length_ratio", "max_length")
 
 
 def path_of(checkpoint: Path) -> Path:
-    """The path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
+    """Return the path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
     if checkpoint.is_file():
         raise ConfigError(f"{checkpoint} is a bundle, which has no corpus to tune on: give the run folder")
     return run_folder(checkpoint) / "tuned.json"
@@ -42,7 +42,7 @@ def compose(name: str, overrides: list[str]) -> build.Config:
 
 
 def with_model(overrides: list[str], default: bool) -> list[str]:
-    """Overrides whose `checkpoint` is a bundle where a pretrained model is named, by `checkpoint=` or `model=`.
+    """Return overrides whose `checkpoint` is a bundle where a pretrained model is named, by `checkpoint=` or `model=`.
 
     With `default`, the first one is taken, and announced, where there is neither. Raises what
     `las.storage.pretrained.path_of` raises.
@@ -67,7 +67,8 @@ def with_model(overrides: list[str], default: bool) -> list[str]:
 
 
 def as_composed(overrides: list[str], verb: str = "") -> list[str]:
-    """The overrides with the bundle of a pretrained model, and the settings of the tuned search for `search=tuned`.
+    """Return the overrides with the bundle of a pretrained model, and the settings of the tuned search for
+    `search=tuned`.
 
     They come first, so that those of the command (`search.size=12`) override them.
     """
@@ -87,7 +88,8 @@ def as_composed(overrides: list[str], verb: str = "") -> list[str]:
 
 
 def _own(overrides: list[str]) -> list[str]:
-    """Overrides with the search that a model was trained with; none where one is chosen, or where it is not known.
+    """Return overrides with the search that a model was trained with; none where one is chosen, or where it is not
+    known.
 
     What is wrong with a checkpoint is left to the verb, which reports it.
     """
@@ -110,7 +112,8 @@ def _own(overrides: list[str]) -> list[str]:
 
 
 def read(path: Path, checkpoint: str) -> dict[str, Any]:
-    """The tuned `search` as plain data, with descriptions of the data it was `tuned_on` and of its `errors` there.
+    """Return the tuned `search` as plain data, with descriptions of the data it was `tuned_on` and of its `errors`
+    there.
 
     Raises ConfigError if no search was tuned yet, StorageError for a damaged file.
     """
@@ -128,7 +131,7 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
 
 
 def option(name: str, path: str | Path) -> build.Config:
-    """The config of `search=name` for a run. Raises ConfigError for an option that needs further values."""
+    """Return the config of `search=name` for a run. Raises ConfigError for an option that needs further values."""
     if f"search={name}" == CHOICE:
         return dict(read(path_of(Path(path)), str(path))["search"])
     chosen = build.option("search", name)

@@ -63,7 +63,7 @@ class Alignment(NamedTuple):
     def of_paths(
         cls, spoken: Sequence[Spoken], paths: Iterable[tuple[str, AlignmentGraph, BestPath | None]], times: FrameTimes
     ) -> "Alignment":
-        """The alignment of `spoken` by the best paths through their graphs, which come by id in any order."""
+        """Return the alignment of `spoken` by the best paths through their graphs, which come by id in any order."""
         by_id = {each.utterance.id: each for each in spoken}
         aligned, labels, without_path = {}, {}, []
         for name, graph, path in paths:

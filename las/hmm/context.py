@@ -107,7 +107,9 @@ class _Places(NamedTuple):
     num_classes: int
 
     def key(self, state: Integers, phone: Integers, left: Integers) -> Integers:
-        """The number of a state of L o G, with the phone that leads to it and the class of the neighbour before."""
+        """Return the number of a state of L o G, with the phone that leads to it and the class of its left
+        neighbour.
+        """
         return (state * self.num_phones + phone) * self.num_classes + left
 
     def split(self, keys: Integers) -> tuple[Integers, Integers, Integers]:

@@ -39,12 +39,12 @@ class Visit(NamedTuple):
 
 
 def edge(topology: Topology) -> str:
-    """The neighbour of phones at the ends of an utterance: silence, where there is one."""
+    """Return the neighbour of phones at the ends of an utterance: silence, where there is one."""
     return topology.silences[0] if topology.silences else EDGE
 
 
 def visits(graph: AlignmentGraph, path: BestPath, outside: str | None) -> Iterator[Visit]:
-    """The phones of a path in their order; `outside` stands before the first and after the last one."""
+    """Yield the phones of a path in their order; `outside` stands before the first and after the last one."""
     starts = [0, *(np.flatnonzero(np.diff(path.states // NUM_STATES)) + 1).tolist(), len(path.states)]
     phones = [graph.segments[path.states[start] // NUM_STATES].phone for start in starts[:-1]]
     around: list[str | None] = [outside, *phones, outside]
@@ -54,7 +54,7 @@ def visits(graph: AlignmentGraph, path: BestPath, outside: str | None) -> Iterat
 
 
 def statistics(aligned: Iterable[tuple[Example, BestPath]], outside: str) -> dict[Triphone, Sums]:
-    """Sums of each triphone, [states, 1 + 2 size], of examples and their paths."""
+    """Return sums of each triphone, [states, 1 + 2 size], of examples and their paths."""
     found: dict[Triphone, Sums] = {}
     for example, path in aligned:
         features = example.features.double().numpy()
@@ -68,7 +68,7 @@ def statistics(aligned: Iterable[tuple[Example, BestPath]], outside: str) -> dic
 
 
 def sums_of_phones(statistics: Mapping[Triphone, Sums]) -> dict[str, Sums]:
-    """Sums of each phone, [states, 1 + 2 size], whatever its neighbours."""
+    """Return sums of each phone, [states, 1 + 2 size], whatever its neighbours."""
     found: dict[str, Sums] = {}
     for triphone, sums in statistics.items():
         found[triphone.phone] = found.get(triphone.phone, 0.0) + sums
@@ -113,7 +113,7 @@ def questions_of_sets(sets: Sequence[Sequence[str]], phones: Sequence[str]) -> l
 
 
 def clusters(statistics: Mapping[str, Sums], floor: NDArray[np.float64]) -> list[tuple[str, ...]]:
-    """Sets of phones that sound alike, from single ones up to all but one cluster, sorted within.
+    """Return sets of phones that sound alike, from single ones up to all but one cluster, sorted within.
 
     Args:
         statistics: sums of each phone, [states, 1 + 2 size]; of a union, the likelihoods of the states add up.
@@ -166,7 +166,7 @@ DEFAULT_GROWTH = Growth()
 
 
 def leaf(tree: Tree, left: str, right: str) -> int:
-    """The pdf of a phone between its neighbours."""
+    """Return the pdf of a phone between its neighbours."""
     node = tree[0]
     while isinstance(node, Split):
         node = tree[node.yes if node.question.answer(left, right) else node.no]

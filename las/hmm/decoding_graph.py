@@ -56,8 +56,9 @@ class DecodingGraph(NamedTuple):
     """Costs of the same arcs by grammar and pronunciations, [arcs]."""
 
     def weighted(self, lm_scale: float, word_insertion: float) -> Fst:
-        """The transducer for a search: costs of transitions, plus `lm_scale` times those of grammar and pronunciations,
-        less `word_insertion` for each word."""
+        """Return the transducer for a search: costs of transitions, plus `lm_scale` times those of grammar and
+        pronunciations, less `word_insertion` for each word.
+        """
         costs = self.arcs.costs + lm_scale * self.lm_costs - word_insertion * (self.arcs.outputs != EPSILON)
         can_end = np.isfinite(self.final_lm_costs)
         finals = np.where(can_end, lm_scale * np.where(can_end, self.final_lm_costs, 0.0), np.inf)
@@ -202,8 +203,9 @@ def _with_states(graph: Fst, units: Units, topology: Topology, words: tuple[str,
 def stored_or_built(
     lexicon: Lexicon, states: StateNumbering, grammar: Grammar, folder: Path | None = None
 ) -> DecodingGraph:
-    """The graph from the folder, or built and kept there; a file that cannot be read is built again, and a line says
-    so. Raises as `build`."""
+    """Return the graph from the folder, or built and kept there; a file that cannot be read is built again, and a line
+    says so. Raises as `build`.
+    """
     if folder is None:
         return _built(lexicon, states, grammar)
     path = folder / f"{content_hash(lexicon, states, grammar)[:32]}.graph"

@@ -58,7 +58,7 @@ def concatenated(parts: list[Arcs]) -> Arcs:
 
 
 def sorted_by_source(arcs: Arcs) -> Arcs:
-    """The arcs in the order of the states that they leave."""
+    """Return the arcs in the order of the states that they leave."""
     sources, inputs, outputs, costs, targets = arcs
     order = np.argsort(sources, kind="stable")
     return Arcs(sources[order], inputs[order], outputs[order], costs[order], targets[order])
@@ -75,7 +75,7 @@ def library(name: str) -> Any:
 
 
 def to_kaldi(fst: Fst) -> Any:
-    """A kaldifst transducer of these arcs, sorted by state and input label; it cannot be changed."""
+    """Return a kaldifst transducer of these arcs, sorted by state and input label; it cannot be changed."""
     order = np.lexsort((fst.arcs.inputs, fst.arcs.sources))
     arcs = np.empty(len(order), _ARC)
     arcs["input"], arcs["output"] = fst.arcs.inputs[order], fst.arcs.outputs[order]
@@ -98,7 +98,7 @@ def to_kaldi(fst: Fst) -> Any:
 
 
 def from_kaldi(fst: Any) -> Fst:
-    """The arcs of a kaldifst transducer."""
+    """Return the arcs of a kaldifst transducer."""
     kaldifst = library("kaldifst")
     with atomic.temporary_folder(_PREFIX) as folder:
         path = _written(kaldifst.StdConstFst(fst), folder)
@@ -113,7 +113,7 @@ def from_kaldi(fst: Any) -> Fst:
 
 
 def _written(fst: Any, folder: Path) -> Path:
-    """The file of a kaldifst transducer. Raises StorageError where it cannot be written."""
+    """Return the file of a kaldifst transducer. Raises StorageError where it cannot be written."""
     path = folder / "fst"
     if not fst.write(str(path)):
         raise StorageError(f"{path}: a graph of words cannot be written there, is the disk full?")
@@ -129,7 +129,7 @@ def _require_format(head: bytes, types: bytes) -> None:
 
 
 def from_lattice(lattice: Any) -> Fst:
-    """The arcs of a lattice, each with the sum of its two costs.
+    """Return the arcs of a lattice, each with the sum of its two costs.
 
     Lattices have only OpenFst's format "vector", in which the arcs of each state follow its own record.
     """
@@ -184,7 +184,7 @@ class Grammar:
         return _Index(keys[order], order, backoffs)
 
     def cost(self, labels: Sequence[int], ended: bool = True) -> float:
-        """The least cost (-log) of a sequence of words, with its end if it has `ended`; inf if it is impossible."""
+        """Return the least cost (-log) of a sequence of words, with its end if it has `ended`; inf if impossible."""
         reached = {self.fst.start: 0.0}
         for label in labels:
             following: dict[int, float] = {}

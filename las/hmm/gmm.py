@@ -119,7 +119,9 @@ class Mixtures:
         return linear - 0.5 * (frames.square() @ self.precisions[pdf].T) + self.constants[pdf]
 
     def updated(self, statistics: Statistics) -> "Mixtures":
-        """The mixtures with the greatest likelihood for given statistics; a pdf without frames stays as it is."""
+        """Return the mixtures with the greatest likelihood for given statistics; pdfs without frames stay as they
+        are.
+        """
         occupancy = statistics.occupancy
         kept = (occupancy >= MIN_OCCUPANCY) | (occupancy == occupancy.max(dim=1, keepdim=True).values)
         kept &= occupancy > 0
@@ -227,7 +229,7 @@ def train(
 
 
 def paths(examples: Sequence[Example], mixtures: Mixtures) -> Iterator[tuple[Example, BestPath | None]]:
-    """The best path of each utterance; None for one that is too short for its words."""
+    """Yield the best path of each utterance; None for one that is too short for its words."""
     for example in examples:
         # Of the pdfs of its own words alone: of tied triphones they are a small part.
         pdfs, of_states = np.unique(example.graph.pdfs, return_inverse=True)

@@ -83,7 +83,7 @@ class _Builder:
         return entries if silence is None else entries + self.phone(entries, PhoneSegment(silence, None))
 
     def finish(self, exits: Sequence[Arc]) -> AlignmentGraph:
-        """The graph of all states; arcs join copies of which each has the other one as its neighbour."""
+        """Yield the graph of all states; arcs join copies of which each has the other one as its neighbour."""
         seen = {START: self.states.neighbour(None)}
         seen |= {place: self.states.neighbour(node.segment.phone) for place, node in enumerate(self.nodes)}
         rights: dict[int, dict[str | None, None]] = {place: {} for place in seen}
@@ -145,7 +145,7 @@ def _packed(
 def alignment_graph(
     words: Sequence[str], lexicon: Lexicon, states: StateNumbering, where: str = "text"
 ) -> AlignmentGraph:
-    """The graph of all ways to say `words`; without words, of silence.
+    """Return the graph of all ways to say `words`; without words, of silence.
 
     Neighbours reach across words: a phone before a silence that may be left out has states for either.
 

@@ -103,24 +103,24 @@ def of_tied_pdfs(path: Path, num_pdfs: int | None, times: FrameTimes) -> Importe
 
 
 def has_times(path: Path) -> bool:
-    """True for files of times of phones, false for those of pdfs of frames."""
+    """Return True for files of times of phones, false for those of pdfs of frames."""
     return path.is_dir() or path.suffix.lower() == CTM
 
 
 def key(utterance_id: str, path: Path) -> str:
-    """The name of an utterance in a file: its id, without the characters that the format cannot have."""
+    """Return the name of an utterance in a file: its id, without the characters that the format cannot have."""
     if path.is_dir():
         return textgrid.file_name(utterance_id)
     return _segment(utterance_id) if path.suffix.lower() in HDF else column(utterance_id)
 
 
 def column(utterance_id: str) -> str:
-    """An utterance id as one column of a text file."""
+    """Return an utterance id as one column of a text file."""
     return re.sub(r"\s", "_", utterance_id)
 
 
 def phones(path: Path) -> dict[str, list[Interval]]:
-    """Times of phones by the name of the utterance (`key`), in seconds from its start.
+    """Return times of phones by the name of the utterance (`key`), in seconds from its start.
 
     Raises DataError naming file and line, or utterance, for what cannot be read, and for phones that overlap.
     """
@@ -203,7 +203,7 @@ def _kaldi(path: Path) -> dict[str, Labels]:
 
 
 def _segment(tag: str) -> str:
-    """The last part of a tag, which RASR writes as `corpus/recording/segment`."""
+    """Return the last part of a tag, which RASR writes as `corpus/recording/segment`."""
     return tag.rpartition("/")[2]
 
 
@@ -242,5 +242,5 @@ def _hdf(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _is_sparse(data: Any) -> bool:
-    """True for one whole number a frame."""
+    """Return True for one whole number a frame."""
     return data is not None and data.dtype.kind in "iu" and data.ndim <= 2 and data.shape[1:] in ((), (1,))

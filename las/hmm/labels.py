@@ -43,7 +43,7 @@ class LabelKind(NamedTuple):
 
     @classmethod
     def tied(cls, num_pdfs: int, times: FrameTimes) -> "LabelKind":
-        """The kind of imported labels of tied states, whose phones are not known."""
+        """Return the kind of imported labels of tied states, whose phones are not known."""
         return cls(TIED, num_pdfs, times.shift_s)
 
 

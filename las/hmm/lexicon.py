@@ -65,7 +65,7 @@ class Lexicon:
         return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
     def of_phones(self, phones: Sequence[str]) -> tuple["Lexicon", list[str]]:
-        """The words that these phones can say, with those of their pronunciations; and the other phones, sorted."""
+        """Return the words that these phones can say, with those pronunciations; and the other phones, sorted."""
         known = set(phones)
         entries = {
             word: sayable
@@ -100,7 +100,7 @@ def from_state(state: Mapping[str, Any]) -> Lexicon:
 
 
 def of_phones(phones: Iterable[str]) -> Lexicon:
-    """The lexicon of texts that are phones, silences among them: every phone is a word that is itself."""
+    """Return the lexicon of texts that are phones, silences among them: every phone is a word that is itself."""
     return Lexicon({phone: [Pronunciation((phone,))] for phone in phones}, silence=None)
 
 
@@ -143,7 +143,7 @@ def read(path: str | Path, silence: str = SILENCE) -> Lexicon:
 
 
 def require_phone(phone: str, phones: Sequence[str], where: str) -> int:
-    """The place of a phone in a list. Raises DataError with the nearest ones for an unknown one."""
+    """Return the place of a phone in a list. Raises DataError with the nearest ones for an unknown one."""
     if phone not in phones:
         raise DataError(f"{where}: the phone {phone!r} has no states.{suggest(phone, phones)}")
     return phones.index(phone)

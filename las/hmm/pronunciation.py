@@ -76,7 +76,7 @@ def cmu_phones(mnemonics: Sequence[str]) -> tuple[str, ...]:
 
 
 def make(words: Sequence[str], known: Mapping[str, Variants]) -> Made:
-    """A dictionary of words, in any case: `known` pronunciations by word in lower case, else eSpeak NG's.
+    """Return a dictionary of words, in any case: `known` pronunciations by word in lower case, else eSpeak NG's.
 
     Words without a pronunciation by either are left out. Raises DataError where eSpeak NG is needed and missing.
     """

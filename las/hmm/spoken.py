@@ -24,7 +24,7 @@ class Spoken(NamedTuple):
     words: list[str]
 
     def graph(self, lexicon: Lexicon, states: StateNumbering) -> AlignmentGraph:
-        """The graph of all ways to say the words. Raises DataError, which names the utterance, as `alignment_graph`."""
+        """Return the graph of all ways to say the words. Raises DataError as `alignment_graph`."""
         return alignment_graph(self.words, lexicon, states, f"utterance {self.utterance.id}")
 
 
@@ -42,7 +42,8 @@ def has_phones(corpus: Corpus) -> bool:
 
 
 def dictionary_path(corpus: Corpus, given: str | None) -> Path | None:
-    """The file of a pronouncing dictionary: the one that is given, or the corpus's own; None where texts are phones.
+    """Return the file of a pronouncing dictionary: the one that is given, or the corpus's own; None where texts are
+    phones.
 
     Raises ConfigError for a corpus of words that has none.
     """
@@ -56,7 +57,8 @@ def dictionary_path(corpus: Corpus, given: str | None) -> Path | None:
 
 
 def dictionary(corpus: Corpus, given: str | None) -> Lexicon:
-    """The pronouncing dictionary of a corpus, read from `dictionary_path`; phones are their own where texts are phones.
+    """Return the pronouncing dictionary of a corpus, read from `dictionary_path`; phones are their own where texts are
+    phones.
 
     Raises ConfigError for a corpus of words without one, DataError as `lexicon.read` does.
     """
@@ -72,7 +74,9 @@ def say_dictionary(corpus: Corpus, given: str | None, dictionary: Lexicon) -> No
 
 
 def topology(corpus: Corpus, dictionary: Lexicon) -> Topology:
-    """The topology of a corpus: its tokens, in their order, where they are the phones, else those of a dictionary."""
+    """Return the topology of a corpus: its tokens, in their order, where they are the phones, else those of a
+    dictionary.
+    """
     return Topology(corpus.tokens.symbols[1:]) if dictionary.silence is None else Topology.of_lexicon(dictionary)
 
 
@@ -83,7 +87,7 @@ def spoken(corpus: Corpus, utterances: Sequence[Utterance]) -> list[Spoken]:
 
 
 def missing_words(splits: Mapping[str, Sequence[Spoken]], dictionary: Lexicon) -> MissingWords | None:
-    """The words that a dictionary lacks; None if it has them all."""
+    """Return the words that a dictionary lacks; None if it has them all."""
     everything = list(itertools.chain.from_iterable(splits.values()))
     missing = dictionary.missing((each.utterance.id, each.words) for each in everything)
     if not missing:

@@ -16,7 +16,7 @@ _VALUE = re.compile(r'"((?:[^"]|"")*)"|(?<![\w\[.])(-?\d+(?:\.\d+)?(?:[eE][+-]?\
 
 
 def file_name(utterance_id: str) -> str:
-    """The name of the file of an utterance."""
+    """Return the name of the file of an utterance."""
     return f"{_UNSAFE.sub('_', utterance_id)}.TextGrid"
 
 

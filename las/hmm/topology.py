@@ -59,14 +59,14 @@ class StateNumbering(Protocol):
         """Number of distributions."""
 
     def owners(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Number of the phone and of the state that each pdf belongs to, [pdfs] each."""
+        """Return the number of the phone and of the state that each pdf belongs to, [pdfs] each."""
 
     @property
     def content_hash(self) -> str:
         """Hash (sha256, hex) of the numbering."""
 
     def in_context(self, triphone: Triphone, where: str = "topology") -> tuple[int, ...]:
-        """The pdfs of the states of a phone between its neighbours. Raises DataError for an unknown phone."""
+        """Return the pdfs of the states of a phone between its neighbours. Raises DataError for an unknown phone."""
 
     def costs(self, phone: str) -> TransitionCosts:
         """Transition costs of a phone."""
@@ -119,7 +119,7 @@ class Topology:
         return phones, states
 
     def pdfs(self, phone: str, where: str = "topology") -> tuple[int, ...]:
-        """The pdfs of the states of a phone. Raises DataError with the nearest phones for an unknown one."""
+        """Return the pdfs of the states of a phone. Raises DataError with the nearest phones for an unknown one."""
         first = NUM_STATES * require_phone(phone, self.phones, where)
         return tuple(range(first, first + NUM_STATES))
 
@@ -134,7 +134,7 @@ class Topology:
         return self.pause if phone in self.silences else self.speech
 
     def name(self, pdf: int) -> str:
-        """The name of a pdf: phone and state."""
+        """Return the name of a pdf: phone and state."""
         return f"{self.phones[pdf // NUM_STATES]}.{pdf % NUM_STATES}"
 
     @property

@@ -48,7 +48,7 @@ class TiedStates:
         return len(self._leaves)
 
     def in_context(self, triphone: Triphone, where: str = "tying") -> tuple[int, ...]:
-        """The pdfs of the states of a triphone, whether it was seen or not.
+        """Return the pdfs of the states of a triphone, whether it was seen or not.
 
         Raises DataError with the nearest phones for an unknown one, which may be a neighbour.
         """
@@ -62,11 +62,11 @@ class TiedStates:
         return self.topology.costs(phone)
 
     def neighbour(self, phone: str | None) -> str | None:
-        """The phone itself; the edge is silence, where there is one."""
+        """Return the phone itself; the edge is silence, where there is one."""
         return decision_tree.edge(self.topology) if phone is None else phone
 
     def name(self, pdf: int) -> str:
-        """The name of a pdf: phone, state, and leaf of its tree."""
+        """Return the name of a pdf: phone, state, and leaf of its tree."""
         phone, state, number = self._leaves[pdf]
         return f"{self.topology.phones[phone]}.{state}.{number}"
 
@@ -144,7 +144,7 @@ def read(path: str | Path, topology: Topology) -> TiedStates:
 
 
 def from_state(stored: Mapping[str, Any], topology: Topology, where: str) -> TiedStates:
-    """The tying of `TiedStates.state`; errors begin with `where`, otherwise as `read`."""
+    """Return the tying of `TiedStates.state`; errors begin with `where`, otherwise as `read`."""
     missing = {"format", "phones", "silences", "trees", "content_hash"} - stored.keys()
     if missing:
         raise StorageError(f"{where}: this is no tying of states, it lacks {', '.join(sorted(missing))}")

@@ -39,7 +39,8 @@ class _Padded(NamedTuple):
 def viterbi(
     emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, "batch"], graphs: Sequence[AlignmentGraph]
 ) -> list[BestPath | None]:
-    """The best path of each utterance; None where none fits, because there are fewer frames than states to go through.
+    """Return the best path of each utterance; None where none fits, because there are fewer frames than states to go
+    through.
 
     Args:
         emissions: acoustic scores, logarithms.
@@ -84,7 +85,7 @@ def _trace(graph: AlignmentGraph, arcs: NDArray[np.uint8], end: int) -> NDArray[
 
 
 def _padded(graphs: Sequence[AlignmentGraph], like: Tensor) -> _Padded:
-    """The graphs of a batch as tensors; states in padding cannot be reached."""
+    """Return the graphs of a batch as tensors; states in padding cannot be reached."""
     num_states = max(len(graph.pdfs) for graph in graphs)
     width = max(graph.sources.shape[1] for graph in graphs)
     shape = (len(graphs), num_states)
@@ -141,7 +142,7 @@ def compiled(
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Starts of parts of these sizes that follow each other, and the end of the last."""
+    """Return starts of parts of these sizes that follow each other, and the end of the last."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 

@@ -66,7 +66,7 @@ class Model:
 
 
 def find(ngrams_keys: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The index of each key in the sorted `ngrams_keys`, -1 for keys that are not there."""
+    """Return the index of each key in the sorted `ngrams_keys`, -1 for keys that are not there."""
     if not len(ngrams_keys):
         return np.full(len(keys), -1)
     indices = np.minimum(np.searchsorted(ngrams_keys, keys), len(ngrams_keys) - 1)
@@ -259,7 +259,7 @@ class _Reader:
             )
 
     def ngrams(self, size: int, rows: _Rows) -> NGrams:
-        """The n-grams of one order, sorted; their keys are kept to find the contexts of the next order."""
+        """Return the n-grams of one order, sorted; their keys are kept to find the contexts of the next order."""
         grams = np.asarray(rows.grams, dtype=np.int64).reshape(-1, size)
         contexts = grams[:, 0] if size > 1 else np.zeros(len(grams), dtype=np.int64)
         for level in range(1, size - 1):

@@ -142,7 +142,7 @@ def _adjust(counted: list[_Counted]) -> list[Integers]:
 
 
 def _discounts(adjusted: Integers, fallback: tuple[float, float, float]) -> Discounts:
-    """The closed form of Chen & Goodman (1999), equation 26."""
+    """Return the closed form of Chen & Goodman (1999), equation 26."""
     n = np.bincount(np.minimum(adjusted, 5), minlength=6)[:5].astype(float)
     if n[1:4].all():
         y = n[1] / (n[1] + 2 * n[2])

@@ -20,7 +20,7 @@ _END = 0
 
 
 def read(path: str | Path) -> list[str]:
-    """The words of a list (one a line) or of a pronouncing dictionary, each once and in the order of the file.
+    """Return the words of a list (one a line) or of a pronouncing dictionary, each once and in the order of the file.
 
     A line's first column is its word, without the number of a pronunciation: `READ(2)`. Lines that begin with `;;;` are
     comments. Raises DataError for a file that cannot be read, holds no words, or is a language model.
@@ -35,7 +35,7 @@ def read(path: str | Path) -> list[str]:
 
 
 def read_phrases(path: str | Path) -> list[str]:
-    """The lines of a file, each of one word or of several. Raises DataError for a file without any."""
+    """Return the lines of a file, each of one word or of several. Raises DataError for a file without any."""
     phrases = [" ".join(line.split()) for _, line in text_files.lines(Path(path))]
     if not phrases:
         raise DataError(f"{path}: there are no words in it. It should have a word or a phrase a line")
@@ -43,7 +43,7 @@ def read_phrases(path: str | Path) -> list[str]:
 
 
 def word_parts(tokens: Tokenizer) -> list[WordPart]:
-    """The part of a word that each token spells, none for the boundary.
+    """Return the part of a word that each token spells, none for the boundary.
 
     Raises ConfigError for pieces that go from one word into the next.
     """
@@ -55,7 +55,7 @@ def word_parts(tokens: Tokenizer) -> list[WordPart]:
 
 
 def spellings(words: Iterable[str], tokens: Tokenizer, name: str) -> dict[str, str]:
-    """The words (or phrases) that the tokens can spell, by their spelling, sorted; `name` stands in messages.
+    """Return the words (or phrases) that the tokens can spell, by their spelling, sorted; `name` stands in messages.
 
     A spelling is what the tokens of the word read together, which a model of pieces may have normalised. The others
     are counted and shown in a line. Raises DataError if all of them are others.
@@ -140,7 +140,7 @@ class PrefixTree:
         return self._keys // self._radix
 
     def follow(self, nodes: Int[Tensor, "*nodes"], tokens: Int[Tensor, "*tokens"]) -> Int[Tensor, "*all"]:
-        """The nodes after the characters of tokens; nodes and tokens are broadcast against each other."""
+        """Return the nodes after the characters of tokens; nodes and tokens are broadcast against each other."""
         for codes in self._codes[tokens].unbind(-1):
             # The child's number follows from its place among the edges, which are sorted by parent and character.
             keys = (nodes * self._radix + codes).contiguous()
@@ -151,7 +151,7 @@ class PrefixTree:
 
 
 def _table(texts: Sequence[str], codes: dict[str, int]) -> Int[Tensor, "texts longest"]:
-    """The codes of the characters of each text; a character without one gets the next."""
+    """Return the codes of the characters of each text; a character without one gets the next."""
     table = torch.full((len(texts), max(1, *map(len, texts))), _END)
     for row, text in zip(table.numpy(), texts, strict=True):
         row[: len(text)] = [codes.get(character, len(codes) + 1) for character in text]
@@ -159,5 +159,5 @@ def _table(texts: Sequence[str], codes: dict[str, int]) -> Int[Tensor, "texts lo
 
 
 def _with_outside(columns: Sequence[np.ndarray]) -> Int[Tensor, " nodes"]:
-    """The values of all nodes, 0 for the last one, `outside`."""
+    """Return the values of all nodes, 0 for the last one, `outside`."""
     return torch.from_numpy(np.concatenate([*columns, np.zeros(1, dtype=np.int64)]))

@@ -77,7 +77,7 @@ class LSTMLanguageModel(Trainable):
         return [cast(RecurrentLayer, layer).cell for layer in self.layers]
 
     def explain(self) -> str:
-        """A line for the log of a run: the kernel of the recurrences, and why it was selected."""
+        """Return a line for the log of a run: the kernel of the recurrences, and why it was selected."""
         return choice.explain(self._cells[0], self.embedding.weight)
 
     def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
@@ -102,7 +102,7 @@ class LSTMLanguageModel(Trainable):
 
     @torch.no_grad()
     def start(self, batch: int, device: torch.device | str = "cpu") -> NeuralState:
-        """The state at the start of each of `batch` sentences. The parameters are moved to this device."""
+        """Return the state at the start of each of `batch` sentences. The parameters are moved to this device."""
         if self.device != torch.device(device):
             self.to(device)
         empty = NeuralState(tuple(cell.initial_state(batch, 1) for cell in self._cells))

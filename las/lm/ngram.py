@@ -90,7 +90,7 @@ def build_automaton(model: arpa.Model, symbols: Sequence[str]) -> Automaton:
 
 
 def _links(sources: Integers, words: Integers, firsts: list[int], num_words: int) -> tuple[Integers, Integers]:
-    """The context that each context fails to, and the context that each n-gram leads to."""
+    """Return the context that each context fails to, and the context that each n-gram leads to."""
     keys = sources * num_words + words
     fails = np.zeros(firsts[-1], dtype=np.int64)
     targets = np.arange(1, len(words) + 1)
@@ -105,7 +105,7 @@ def _links(sources: Integers, words: Integers, firsts: list[int], num_words: int
 
 
 def _longest_suffixes(keys: Integers, fails: Integers, contexts: Integers, words: Integers, num_words: int) -> Integers:
-    """The longest n-gram that consists of a suffix of each context and of a word."""
+    """Return the longest n-gram that consists of a suffix of each context and of a word."""
     contexts, suffixes = contexts.copy(), np.zeros(len(words), dtype=np.int64)
     missing = np.arange(len(words))
     while len(missing):
@@ -117,7 +117,7 @@ def _longest_suffixes(keys: Integers, fails: Integers, contexts: Integers, words
 
 
 def _numbers(is_state: NDArray[np.bool_], fails: Integers, firsts: list[int]) -> Integers:
-    """The state of each context: its own, or that of the longest suffix that has one."""
+    """Return the state of each context: its own, or that of the longest suffix that has one."""
     numbers = np.cumsum(is_state) - 1
     for first, end in pairwise(firsts[1:]):
         numbers[first:end] = np.where(is_state[first:end], numbers[first:end], numbers[fails[first:end]])
@@ -125,7 +125,7 @@ def _numbers(is_state: NDArray[np.bool_], fails: Integers, firsts: list[int]) ->
 
 
 def _longest_list(automaton: Automaton, num_symbols: int, row_entries: int) -> int:
-    """The greatest number of arcs of a state without a row, such that all _rows fit into `row_entries` numbers.
+    """Return the greatest number of arcs of a state without a row, such that all _rows fit into `row_entries` numbers.
 
     0 if every state has a row.
     """
@@ -136,7 +136,7 @@ def _longest_list(automaton: Automaton, num_symbols: int, row_entries: int) -> i
 
 
 def _with_rows(automaton: Automaton, length: int) -> NDArray[np.bool_]:
-    """A mask of the states with more arcs than `length` (0: all states), and of the states that they fail to."""
+    """Return a mask of the states with more arcs than `length` (0: all states), and of the states that they fail to."""
     has_row = np.bincount(automaton.sources, minlength=len(automaton.fails)) > length
     has_row[0] = True
     if length == 0:
@@ -147,7 +147,7 @@ def _with_rows(automaton: Automaton, length: int) -> NDArray[np.bool_]:
 
 
 def _rows(automaton: Automaton, num_symbols: int, row_of: Integers) -> NDArray[np.float32]:
-    """A table of the log-probabilities of all symbols, [_rows, symbols]; `row_of` each state is its row, or -1."""
+    """Return a table of the log-probabilities of all symbols, [_rows, symbols]; `row_of` a state is its row, or -1."""
     table = np.zeros((row_of.max() + 1, num_symbols), dtype=np.float32)
     has_row = row_of >= 0
     for depth in range(automaton.depths.max() + 1):
@@ -160,7 +160,7 @@ def _rows(automaton: Automaton, num_symbols: int, row_of: Integers) -> NDArray[n
 
 
 def _longest_chain(automaton: Automaton, has_row: NDArray[np.bool_]) -> int:
-    """The length of the longest chain of failure transitions through states without a row."""
+    """Return the length of the longest chain of failure transitions through states without a row."""
     lengths = np.zeros(len(has_row), dtype=np.int64)
     for depth in range(1, automaton.depths.max() + 1):
         here = ~has_row & (automaton.depths == depth)
@@ -229,7 +229,7 @@ class NGram:
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: Tokenizer) -> "NGram":
-        """The model in an ARPA file, gzipped or not, for the symbols of a tokenizer.
+        """Return the model in an ARPA file, gzipped or not, for the symbols of a tokenizer.
 
         Raises DataError as `las.lm.arpa.read` and `las.lm.vocabulary.check` do.
         """
@@ -247,7 +247,7 @@ class NGram:
         return sum(table.nbytes for table in self._tables)
 
     def start(self, batch: int, device: torch.device | str = "cpu") -> Int[Tensor, "batch 1"]:
-        """The state at the start of each of `batch` sentences. From then on the tables lie on this device."""
+        """Return the state at the start of each of `batch` sentences. From then on the tables lie on this device."""
         if self._tables.rows.device != torch.device(device):
             self._tables = Tables(*(table.to(device) for table in self._tables))
         return torch.full((batch, 1), self.start_state, device=device)
@@ -280,7 +280,7 @@ class NGram:
     def follow(
         self, state: Int[Tensor, "*shape"], tokens: Int[Tensor, "*shape"]
     ) -> tuple[Float[Tensor, "*shape"], Int[Tensor, "*shape"]]:
-        """The log-probabilities of given tokens, and the state after them."""
+        """Return the log-probabilities of given tokens, and the state after them."""
         tables, current = self._tables, state
         log_probs = torch.zeros_like(state, dtype=tables.rows.dtype)
         target, is_found = torch.zeros_like(state), torch.zeros_like(state, dtype=torch.bool)
@@ -296,7 +296,7 @@ class NGram:
         return log_probs, target
 
     def advance(self, state: Int[Tensor, "batch beam"], tokens: Int[Tensor, "batch beam"]) -> Int[Tensor, "batch beam"]:
-        """The state after one more symbol. After the end of a sentence it has forgotten the sentence."""
+        """Return the state after one more symbol. After the end of a sentence it has forgotten the sentence."""
         return self.follow(state, tokens)[1]
 
 
@@ -323,7 +323,7 @@ class RangeSums:
         last: Int[Tensor, "*shape"],
         single: Float[Tensor, "*shape"],
     ) -> Float[Tensor, "*shape"]:
-        """The probability of a symbol with first <= symbol < last; `single` is that of the model of single symbols."""
+        """Return the probability of a symbol with first <= symbol < last; `single` is that of single symbols."""
         total, weight = torch.zeros_like(single), torch.ones_like(single)
         for _ in range(self._num_orders):
             keys = state * self._num_symbols
@@ -351,12 +351,12 @@ def _tables(graph: Automaton, num_symbols: int, has_row: NDArray[np.bool_], dtyp
 
 
 def of_tokens(model: arpa.Model, tokens: Tokenizer, row_entries: int = ROW_ENTRIES) -> NGram:
-    """The scorer whose symbols are the tokens. Raises DataError as `vocabulary.check` does."""
+    """Return the scorer whose symbols are the tokens. Raises DataError as `vocabulary.check` does."""
     vocabulary.check(model.words, model.log10_end, model.name, tokens)
     return NGram(model, vocabulary.words_of(tokens), row_entries)
 
 
 def of_words(model: arpa.Model, row_entries: int = ROW_ENTRIES) -> NGram:
-    """The scorer of a model's own words: `</s>` is symbol 0 and `<unk>` symbol 1, the others follow."""
+    """Return the scorer of a model's own words: `</s>` is symbol 0 and `<unk>` symbol 1, the others follow."""
     first = (arpa.END, arpa.UNKNOWN)
     return NGram(model, [*first, *(word for word in model.words if word not in (*first, arpa.START))], row_entries)

@@ -44,7 +44,7 @@ class Perplexity(NamedTuple):
 
 
 def log_probs(lm: LanguageModel, sentences: Sequence[Sequence[int]], batch_size: int = 1024) -> list[Tensor]:
-    """The log-probabilities of the symbols and the end of each sentence (a list of ids), [symbols + 1]."""
+    """Return the log-probabilities of the symbols and the end of each sentence (a list of ids), [symbols + 1]."""
     rows: dict[int, Tensor] = {}
     by_length = sorted(range(len(sentences)), key=lambda index: len(sentences[index]))
     for first in range(0, len(sentences), batch_size):
@@ -60,7 +60,7 @@ def log_probs(lm: LanguageModel, sentences: Sequence[Sequence[int]], batch_size:
 
 
 def perplexity(lm: LanguageModel, sentences: Sequence[Sequence[int]], unknown: int | None = None) -> Perplexity:
-    """The perplexity of sentences, lists of ids of symbols; `unknown` is the id of `<unk>` if there is one."""
+    """Return the perplexity of sentences, lists of ids of symbols; `unknown` is the id of `<unk>` if there is one."""
     log_prob = unknown_log_prob = 0.0
     num_symbols = num_unknown = 0
     for sentence, row in zip(sentences, log_probs(lm, sentences), strict=True):

@@ -56,7 +56,7 @@ def prune(model: Model, threshold: float) -> Model:
 
 
 def _suffixes(model: Model) -> list[Integers]:
-    """Indices, one order below, of every n-gram without its first word."""
+    """Return indices, one order below, of every n-gram without its first word."""
     num_words, found = len(model.words), [np.zeros(len(model.words), dtype=np.int64)]
     for below, part in pairwise(model.ngrams):
         of_context = found[-1][part.contexts]
@@ -83,7 +83,7 @@ def _left(contexts: Integers, probs: Floats, count: int) -> Floats:
 
 
 def _without(model: Model, kept: list[NDArray[np.bool_]], suffixes: list[Integers], probs: list[Floats]) -> Model:
-    """The model of the n-grams that are kept, with back-off weights that make its distributions sum to one."""
+    """Return the model of the n-grams that are kept, with back-off weights that make its distributions sum to one."""
     parts: list[NGrams] = []
     effective, places = probs[0], np.zeros(1, dtype=np.int64)
     for size, part in enumerate(model.ngrams):

@@ -14,12 +14,12 @@ NEVER = -90.0
 
 
 def written(symbol: str) -> str:
-    """The word of a language model for a symbol of the tokenizer."""
+    """Return the word of a language model for a symbol of the tokenizer."""
     return SPACE if symbol == " " else symbol
 
 
 def words_of(tokens: Tokenizer) -> tuple[str, ...]:
-    """The words of a language model of these tokens, in the order of the ids.
+    """Return the words of a language model of these tokens, in the order of the ids.
 
     Raises DataError naming symbols that have another meaning in a language model.
     """

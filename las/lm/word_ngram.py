@@ -35,7 +35,7 @@ SMALLEST = 1e-300
 
 
 def uniform(words: Sequence[str], name: str) -> arpa.Model:
-    """The model in which all words, `</s>` and `<unk>` have the same probability after any words."""
+    """Return the model in which all words, `</s>` and `<unk>` have the same probability after any words."""
     symbols = (arpa.START, arpa.END, arpa.UNKNOWN, *words)
     count = len(symbols)
     log10_probs = np.full(count, -math.log10(count - 1))
@@ -47,7 +47,9 @@ def uniform(words: Sequence[str], name: str) -> arpa.Model:
 def read(
     path: str | Path | None, words: str | Path | None, tokens: Tokenizer, oov_penalty: float | None
 ) -> "WordNGram":
-    """The model of an ARPA file `path`, or the uniform one of a list of `words`. Raises DataError for a bad file."""
+    """Return the model of an ARPA file `path`, or the uniform one of a list of `words`. Raises DataError for a bad
+    file.
+    """
     model = arpa.read(path) if path is not None else uniform(lexicon.read(words or ""), str(words))
     return WordNGram(model, tokens, oov_penalty)
 
@@ -86,7 +88,7 @@ class WordNGram:
     def expand(
         self, states: Int[Tensor, " states"]
     ) -> tuple[Float[Tensor, "states tokens"], Int[Tensor, "states tokens"]]:
-        """The log-probabilities of all tokens after some states, and the states that they lead to."""
+        """Return the log-probabilities of all tokens after some states, and the states that they lead to."""
         tree, starts_word = self.tree, self.tree.begins
         nodes, history = states % tree.num_nodes, states // tree.num_nodes
         unknown = self._log_prob_of(UNKNOWN, history)
@@ -107,7 +109,7 @@ class WordNGram:
         return scores, history * tree.num_nodes + children
 
     def _children(self, nodes: Int[Tensor, " states"]) -> Int[Tensor, "states tokens"]:
-        """The nodes that all tokens lead to; those of the tokens that begin a word are always the same."""
+        """Return the nodes that all tokens lead to; those of the tokens that begin a word are always the same."""
         children = self._first_nodes.expand(len(nodes), -1).clone()
         goes_on = ~self.tree.begins
         children[:, goes_on] = self.tree.follow(nodes.unsqueeze(1), goes_on.nonzero().squeeze(1))
@@ -116,7 +118,7 @@ class WordNGram:
     def _end_word(
         self, nodes: Int[Tensor, " states"], history: Int[Tensor, " states"], log_mass: Float[Tensor, " states"]
     ) -> tuple[Float[Tensor, " states"], Int[Tensor, " states"]]:
-        """The score of the end of a word at each node, 0 where none was begun, and the state of the model after it."""
+        """Return scores of the end of a word at each node, 0 where none began, and the state of the model after it."""
         tree = self.tree
         is_unknown = tree.word[nodes] == NO_WORD
         symbol = torch.where(is_unknown, UNKNOWN, tree.word[nodes] + FIRST_WORD)
@@ -128,7 +130,8 @@ class WordNGram:
     def _log_mass(
         self, nodes: Int[Tensor, "*shape"], history: Int[Tensor, "*shape"], unknown: Float[Tensor, "*shape"]
     ) -> Float[Tensor, "*shape"]:
-        """The logarithms of the masses of nodes; 0 for the root, where no word was begun, and outside of the tree.
+        """Return the logarithms of the masses of nodes; 0 for the root, where no word was begun, and outside of the
+        tree.
 
         `unknown` is the log-probability of an unknown word after the history.
         """
@@ -145,7 +148,8 @@ class WordNGram:
         return self.lm.follow(history, torch.full_like(history, symbol))[0]
 
     def _single_masses(self) -> Float[Tensor, " nodes"]:
-        """The sums of the probabilities of single words below each node, added from the longest prefixes upwards.
+        """Return the sums of the probabilities of single words below each node, added from the longest prefixes
+        upwards.
 
         Differences of cumulative sums would lose the small ones.
         """

@@ -52,7 +52,7 @@ class CTC(nn.Module):
 
 
 def loss(output: CTCOutput, targets: Int[Tensor, "batch tokens"], num_tokens: Lengths) -> Float[Tensor, ""]:
-    """The loss -log p(tokens | states), summed over the batch, in fp32.
+    """Return the loss -log p(tokens | states), summed over the batch, in fp32.
 
     A target needs a state for each token and one between two that are equal. An utterance with fewer states has
     probability zero; it adds nothing (training filters them out beforehand).
@@ -98,7 +98,7 @@ def align(log_probs: Float[Tensor, "states vocab"], tokens: Sequence[int]) -> li
 
 
 def no_ctc_error() -> ConfigError:
-    """The error for a search with CTC and a model without it."""
+    """Return the error for a search with CTC and a model without it."""
     return ConfigError(
         "search.ctc: this model was trained without CTC, so it has no CTC scores. "
         "Search without it (search=beam), or train with loss=joint_ctc"

@@ -47,13 +47,13 @@ class CTCDecoder:
         self.prefixes = prefixes(*output) if scores is None else scores
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CTCDecoder":
-        """The decoder of a subset of the utterances, by their rows in the batch."""
+        """Return the decoder of a subset of the utterances, by their rows in the batch."""
         log_probs, num_states = self.output
         selected = CTCOutput(log_probs[rows], num_states[rows.to(num_states.device)])
         return CTCDecoder(selected, self.prefixes.select_utterances(rows))
 
     def start(self) -> PrefixState:
-        """The state before the first token, one beam per utterance."""
+        """Return the state before the first token, one beam per utterance."""
         return self.prefixes.start()
 
     def step(
@@ -136,7 +136,7 @@ class CTCModel(SpeechModel):
         return CTCOutput(self.ctc(encoded), num_states)
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> CTCModelOutput:
-        """The output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
+        """Return the output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
         features, num_frames = self.features(batch.waveforms, batch.num_samples)
         change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
         encoded, num_states = self.listener(change(features, num_frames), num_frames)
@@ -148,7 +148,7 @@ class CTCModel(SpeechModel):
         return CTCValidationOutput(output, decoder.forced(batch.targets)), decoder, output.num_states
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[CTCDecoder, Lengths]:
-        """A decoder over this batch for search, and the number of states of each utterance."""
+        """Return a decoder over this batch for search, and the number of states of each utterance."""
         encoded, num_states = self.encode(waveforms, num_samples)
         output = CTCOutput(self.ctc(encoded), num_states)
         return CTCDecoder(output), num_states.to(encoded.device, non_blocking=True)
@@ -168,7 +168,7 @@ class CTCModel(SpeechModel):
         return Spelling(inputs.forced(targets), weights)
 
     def token_times(self, weights: Float[Tensor, "tokens1 states"], duration_s: float) -> list[tuple[float, float]]:
-        """Times of the states on the best path: a forced alignment."""
+        """Return times of the states on the best path: a forced alignment."""
         state_s, times = self.state_ms / 1000, []
         for row in weights[:-1]:
             states = row.nonzero().squeeze(1).tolist()

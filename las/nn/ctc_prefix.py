@@ -62,11 +62,11 @@ class CTCPrefixes:
         self.sums = sums
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "CTCPrefixes":
-        """The prefixes of a subset of the utterances, by their indices."""
+        """Return the prefixes of a subset of the utterances, by their indices."""
         return type(self)(self.probs[rows], self.sums[rows])
 
     def start(self) -> PrefixState:
-        """The state before the first symbol, one beam per utterance."""
+        """Return the state before the first symbol, one beam per utterance."""
         in_blank = self.sums[:, BLANK].unsqueeze(1)
         zeros = torch.zeros_like(in_blank[:, :, 0])
         return PrefixState(zeros.long() + BLANK, zeros, torch.full_like(in_blank, -math.inf), in_blank)
@@ -88,7 +88,7 @@ class CTCPrefixes:
         return scores
 
     def advance(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
-        """The state after one more symbol."""
+        """Return the state after one more symbol."""
         rows = torch.arange(len(self.sums), device=tokens.device).unsqueeze(1)
         again = (tokens == state.last).unsqueeze(-1)
         entering = torch.logaddexp(state.in_symbol, state.in_blank)
@@ -101,7 +101,7 @@ class CTCPrefixes:
 
     @staticmethod
     def _forward(sums: Tensor, entering: Tensor) -> Tensor:
-        """The recurrences above, in logarithms: paths enter before each state and stay; none enters before t = 0."""
+        """Return the recurrences above, in logarithms: paths enter before each state and stay, none at t = 0."""
         stay = sums[:, :, 1:] + torch.logcumsumexp(entering - sums[:, :, :-1], dim=-1)
         return torch.nn.functional.pad(stay, (1, 0), value=-math.inf)
 
@@ -147,7 +147,7 @@ class CompiledCTCPrefixes(CTCPrefixes):
 
 
 def _trial() -> Differences:
-    """The scores after three symbols of two utterances."""
+    """Return the scores after three symbols of two utterances."""
     log_probs = torch.linspace(-9, 9, 2 * 5 * 4, dtype=torch.float64).sin().mul(3).view(2, 5, 4).log_softmax(-1)
     results = []
     for kind in (CompiledCTCPrefixes, CTCPrefixes):

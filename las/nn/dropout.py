@@ -68,7 +68,7 @@ class BatchDropout(nn.Dropout):
 
 
 def _times_mask(values: Tensor, num_masks: int, p: float) -> Tensor:
-    """The product of values and masks [num_masks, 1, size], drawn here."""
+    """Return the product of values and masks [num_masks, 1, size], drawn here."""
     return values * functional.dropout(values.new_ones(num_masks, 1, values.shape[-1]), p)
 
 
@@ -115,7 +115,7 @@ class DropoutStructure(Structure):
 
 
 def reference(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """The product of values and factors, and the factors: 0 with the probability dropped / 2^16.
+    """Return the product of values and factors, and the factors: 0 with the probability dropped / 2^16.
 
     Other factors keep the mean.
     """
@@ -127,7 +127,7 @@ def reference(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tens
 
 
 def compiled(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    """`reference` in C++."""
+    """Return `reference` in C++."""
     values, generator = dense(values), torch.get_rng_state()
     scaled, factors = allocator.empty_like(values), allocator.empty_like(values)
     structure = DropoutStructure(values.numel(), _least(dropped), _factor(dropped))
@@ -138,7 +138,7 @@ def compiled(values: Float[Tensor, "*shape"], dropped: int) -> tuple[Float[Tenso
 
 
 def _least(dropped: int) -> int:
-    """The smallest signed number of `BITS` bits whose unit is kept."""
+    """Return the smallest signed number of `BITS` bits whose unit is kept."""
     return dropped - 2 ** (BITS - 1)
 
 
@@ -147,7 +147,7 @@ def _factor(dropped: int) -> float:
 
 
 def _trial() -> Differences:
-    """The values, the factors, and the generator afterwards."""
+    """Return the values, the factors, and the generator afterwards."""
     assert sys.byteorder == "little", "numbers are read as they lie in memory"
     values, results = torch.arange(5003.0) + 1, []
     for function in (compiled, reference):

@@ -65,7 +65,7 @@ class DecoderStep(nn.Module):
 
 @torch.no_grad()
 def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
-    """The program of features and listener, traced with audio of `sample_rate` Hz.
+    """Return the program of features and listener, traced with audio of `sample_rate` Hz.
 
     Raises ConfigError for a model that torch.export does not support.
     """
@@ -78,7 +78,7 @@ def listener(model: ListenAttendSpell, sample_rate: int) -> ExportedProgram:
 
 @torch.no_grad()
 def speller(model: ListenAttendSpell) -> ExportedProgram:
-    """The program of one decoding step. Raises ConfigError for a model that torch.export does not support."""
+    """Return the program of one decoding step. Raises ConfigError for a model that torch.export does not support."""
     batch, beam = 2, 3
     memory, start = _start(model.eval(), batch, 5)
     state = [part.expand(-1, beam, *part.shape[2:]).contiguous() for part in tensors(start)]
@@ -98,7 +98,7 @@ def speller(model: ListenAttendSpell) -> ExportedProgram:
 
 
 def _start(model: ListenAttendSpell, batch: int, states: int) -> tuple[AttentionMemory, SpellerState]:
-    """A memory of this many encoded states, and the state before the first token."""
+    """Return a memory of this many encoded states, and the state before the first token."""
     encoded = torch.zeros(batch, states, model.listener.output_size)
     memory = model.speller.attention.prepare(encoded, torch.tensor([states, *[states - 1] * (batch - 1)]))
     return memory, model.speller.start(memory)

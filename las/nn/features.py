@@ -95,7 +95,7 @@ class Features(nn.Module):
         self.register_buffer("deviation", torch.ones(self.size))
 
     def num_frames(self, num_samples: Lengths) -> Lengths:
-        """Number of whole windows: 1 + floor((samples - window) / shift), and none for less than a window."""
+        """Return the number of whole windows: 1 + floor((samples - window) / shift), none for less than a window."""
         frames = 1 + torch.div(num_samples - self.frame_length, self.frame_shift, rounding_mode="floor")
         return frames.clamp(min=0)
 

@@ -117,7 +117,7 @@ class ConvolutionFrontEnd(FrontEnd):
         return functional.pad(planes, margins)
 
     def _pooled(self, planes: Tensor, num_rows: Lengths) -> tuple[Tensor, Lengths]:
-        """The maximum over groups of features and, among true rows, of rows."""
+        """Return the maximum over groups of features and, among true rows, of rows."""
         lowest = torch.finfo(planes.dtype).min
         planes = functional.pad(planes, (0, -planes.shape[-1] % self.pool[1]), value=lowest)
         planes = planes.unflatten(-1, (-1, self.pool[1])).amax(-1)

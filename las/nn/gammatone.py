@@ -118,7 +118,7 @@ class Gammatone(Features):
         return (frames @ self.get_buffer("window")).transpose(1, 2)
 
     def filtered(self, waveforms: Waveforms) -> Float[Tensor, "batch filters samples"]:
-        """Outputs of the filters, by blocks with what preceded them (overlap-save).
+        """Return the outputs of the filters, by blocks with what preceded them (overlap-save).
 
         Blocks begin at the same samples whatever follows, so that an output depends on its own past alone.
         """
@@ -154,7 +154,7 @@ def responses(centres_hz: Float[Tensor, "filters"], sample_rate: int, size: int)
 
 
 def _section(real: Tensor, squared: Tensor, omega: Tensor) -> Tensor:
-    """The frequency response of a section without its gain."""
+    """Return the frequency response of a section without its gain."""
     delay = torch.exp(-1j * omega)
     return (1.0 - real * delay) / (1.0 - 2.0 * real * delay + squared * delay**2)
 

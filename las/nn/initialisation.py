@@ -210,7 +210,7 @@ class Initialisation:
 
 
 def _role(name: str, module: nn.Module) -> str:
-    """The role of a layer by its place in the model: a key of `Initialisation.draws`."""
+    """Return the role of a layer by its place in the model: a key of `Initialisation.draws`."""
     path = name.split(".")
     if isinstance(module, nn.Embedding):
         return "embedding"

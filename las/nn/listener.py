@@ -153,7 +153,7 @@ class Listener(nn.Module):
         self.output_size = size
 
     def explain(self) -> str:
-        """A line for the log of a run: the kernel of the recurrences on the device of the parameters, and why."""
+        """Return a line for the log of a run: the kernel of recurrences on the device of the parameters, and why."""
         cell = next((module for module in self.modules() if isinstance(module, LSTMCell)), None)
         return "recurrences: none" if cell is None else choice.explain(cell, next(cell.parameters()))
 
@@ -164,13 +164,13 @@ class Listener(nn.Module):
         return self.input_reduction, *of_front_end, *self.time_reduction
 
     def num_states(self, num_frames: Lengths) -> Lengths:
-        """Encoded states of utterances with `num_frames` feature rows."""
+        """Return the encoded states of utterances with `num_frames` feature rows."""
         for factor in self.reductions:
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
     def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
-        """Encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
+        """Return the encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
         if self.input_reduction > 1:
             features = features.masked_fill(~mask_of(num_frames, features.shape[1], features.device).unsqueeze(-1), 0.0)
         rows, num_rows = reduce_time(features, num_frames, self.input_reduction, "concat")
@@ -191,7 +191,7 @@ class Listener(nn.Module):
 
 
 def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:
-    """The norm of each layer: a single name applies to all layers but the last, whose rows no layer reads."""
+    """Return the norm of each layer: a single name applies to all layers but the last, whose rows no layer reads."""
     if isinstance(output_norm, str):
         names = [output_norm] * (num_layers - 1) + ["none"] * min(num_layers, 1)
     else:

@@ -80,7 +80,7 @@ class TrainingLoss(ScheduledModule):
         self.reduction = reduction
 
     def divisor(self, targets: float) -> float:
-        """The divisor of the summed loss (or its gradient) of an update with this many targets."""
+        """Return the divisor of the summed loss (or its gradient) of an update with this many targets."""
         return targets if self.reduction == "mean" else 1.0
 
     def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
@@ -124,7 +124,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
     def forward(
         self, logits: Float[Tensor, "batch steps vocab"], targets: Int[Tensor, "batch tokens"], num_tokens: Lengths
     ) -> TokenLoss:
-        """Sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
+        """Return sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
         mask = mask_of(num_tokens + 1, logits.shape[1])
         places = mask.flatten().nonzero().squeeze(1).to(logits.device, non_blocking=True)
         # Padding of the targets is 0, the boundary, so the step after the last token already asks for the end.
@@ -141,7 +141,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
     def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
-        """The loss to minimise, summed over the tokens of a batch and the ends of its sentences.
+        """Return the loss to minimise, summed over the tokens of a batch and the ends of its sentences.
 
         Raises ConfigError for a model of CTC alone.
         """

@@ -100,7 +100,7 @@ class LSTM(nn.Module):
 
     @classmethod
     def from_torch(cls, lstm: nn.LSTM) -> "LSTM":
-        """An equal stack of plain cells (`cell="lstm"`) with copies of the weights of a `torch.nn.LSTM`.
+        """Return an equal stack of plain cells (`cell="lstm"`) with copies of the weights of a `torch.nn.LSTM`.
 
         The gates have the same order; the two biases, of which only the sum matters, become one. Raises ArgumentError
         for an LSTM with projections (`proj_size`), which no cell has.
@@ -132,7 +132,7 @@ class LSTM(nn.Module):
         return stack
 
     def to_torch(self) -> nn.LSTM:
-        """An equal `torch.nn.LSTM` with copies of the weights; a forget bias becomes a part of `bias_ih`.
+        """Return an equal `torch.nn.LSTM` with copies of the weights; a forget bias becomes a part of `bias_ih`.
 
         Raises ArgumentError for cells other than `lstm` without a norm, which it has no equal of.
         """
@@ -182,7 +182,7 @@ class LSTM(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, States]:
-        """Outputs of the last layer and the last states of all, as `torch.nn.LSTM` gives them.
+        """Return the outputs of the last layer and the last states of all, as `torch.nn.LSTM` gives them.
 
         Args:
             input: [frames, batch, input_size], with `batch_first` [batch, frames, input_size], unbatched
@@ -226,7 +226,7 @@ class LSTM(nn.Module):
         return frames, states
 
     def _initial(self, hx: States | None, batch: "_Batch") -> list[LSTMState | None]:
-        """The state that each layer and direction starts from, [batch, H]."""
+        """Return the state that each layer and direction starts from, [batch, H]."""
         count = self.num_layers * self.num_directions
         if hx is None:
             return [None] * count
@@ -286,7 +286,7 @@ def _read(input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None
 
 
 def _packed_like(output: Tensor, lengths: Tensor, like: PackedSequence) -> PackedSequence:
-    """Outputs [batch, frames, size] packed in the order of the packed input."""
+    """Return the outputs [batch, frames, size] packed in the order of the packed input."""
     if like.sorted_indices is not None:
         output, lengths = output[like.sorted_indices], lengths[like.sorted_indices]
     data = pack_padded_sequence(output, lengths.cpu(), batch_first=True).data
@@ -304,7 +304,7 @@ def _by_name(input_size: int, hidden_size: int, num_layers: int, positional: Seq
 
 
 def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the cell: without `bias` and `proj_size` of `torch.nn.LSTM` if they are not its own."""
+    """Return the options of the cell: without `bias` and `proj_size` of `torch.nn.LSTM` if they are not its own."""
     if not options.get("bias", True) and not takes("bias"):
         raise ArgumentError(
             "bias=False: the cell decides which biases there are: they start at zero and stay there after "

@@ -61,7 +61,7 @@ class Trainable(nn.Module, ABC):
 
     @abstractmethod
     def explain(self) -> str:
-        """A line for the log of a run: the kernels of the recurrences on the model's device, and why."""
+        """Return a line for the log of a run: the kernels of the recurrences on the model's device, and why."""
 
     @abstractmethod
     def num_targets(self, batch: TrainingBatch) -> int:
@@ -97,7 +97,7 @@ class SpeechModel(Trainable):
     """Type of the operands of the listener's products in `search_inputs`; features and searches compute in fp32."""
 
     def num_states(self, num_samples: Lengths) -> Lengths:
-        """Encoded states of utterances of `num_samples`, without computing them."""
+        """Return the encoded states of utterances of `num_samples`, without computing them."""
         return self.listener.num_states(self.features.num_frames(num_samples))
 
     @property
@@ -109,7 +109,7 @@ class SpeechModel(Trainable):
         return shift
 
     def encode(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch states size"], Lengths]:
-        """Encoded states for a search, with products of `operands`, and the number of states of each utterance."""
+        """Return encoded states for a search, with products of `operands`, and each utterance's number of states."""
         features, num_frames = self.features(waveforms, num_samples)
         with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
             encoded, num_states = self.listener(features, num_frames)
@@ -172,11 +172,11 @@ class Decoder:
         self.step_fn = speller.select_step_fn(memory)
 
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "Decoder":
-        """The decoder of a subset of the utterances, by their rows in the batch."""
+        """Return the decoder of a subset of the utterances, by their rows in the batch."""
         return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
 
     def start(self) -> SpellerState:
-        """The state before the first token, one beam per utterance."""
+        """Return the state before the first token, one beam per utterance."""
         return self.speller.start(self.memory)
 
     def step(
@@ -240,7 +240,7 @@ class ListenAttendSpell(SpeechModel):
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
 
     def explain(self) -> str:
-        """A line for the log of a run: the kernels of listener and speller on the model's device, and why."""
+        """Return a line for the log of a run: the kernels of listener and speller on the model's device, and why."""
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
     def listen(
@@ -287,7 +287,7 @@ class ListenAttendSpell(SpeechModel):
         return output, Decoder(self.speller, memory, self.ctc), num_states
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
-        """A decoder over this batch for search, and the number of states of each utterance."""
+        """Return a decoder over this batch for search, and the number of states of each utterance."""
         encoded, num_states = self.encode(waveforms, num_samples)
         memory = self.speller.attention.prepare(encoded, num_states)
         return Decoder(self.speller, memory, self.ctc), num_states.to(memory.mask.device, non_blocking=True)
@@ -309,7 +309,7 @@ class ListenAttendSpell(SpeechModel):
 def monotonic_times(
     weights: Float[Tensor, "tokens1 states"], state_s: float, duration_s: float
 ) -> list[tuple[float, float]]:
-    """Times of `ListenAttendSpell.token_times`; a state lasts `state_s`."""
+    """Return times of `ListenAttendSpell.token_times`; a state lasts `state_s`."""
     if weights.shape[0] < 2:
         return []
     logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()

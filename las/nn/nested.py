@@ -9,7 +9,9 @@ S = TypeVar("S")
 
 
 def mapped(state: S, change: Callable[[Tensor], Tensor]) -> S:
-    """The state with `change` applied to every tensor. Raises TypeError for anything but (named) tuples of tensors."""
+    """Return the state with `change` applied to every tensor. Raises TypeError for anything but (named) tuples of
+    tensors.
+    """
     made: Any
     if isinstance(state, Tensor):
         made = change(state)
@@ -22,7 +24,7 @@ def mapped(state: S, change: Callable[[Tensor], Tensor]) -> S:
 
 
 def tensors(state: Any) -> Iterator[Tensor]:
-    """The tensors of a state, in order. Raises TypeError as `mapped`."""
+    """Yield the tensors of a state, in order. Raises TypeError as `mapped`."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, tuple):
@@ -33,6 +35,6 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def filled(state: S, values: Iterable[Tensor]) -> S:
-    """A state of the same form with other tensors, in order."""
+    """Return a state of the same form with other tensors, in order."""
     following = iter(values)
     return mapped(state, lambda _: next(following))

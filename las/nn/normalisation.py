@@ -141,7 +141,8 @@ OUTPUT_NORMS: dict[str, type[nn.Module]] = {
 
 
 def bounded_eps(eps: float, dtype: torch.dtype) -> float:
-    """The eps that norms add to the variance of values of a type: at least the smallest positive number of the type.
+    """Return the eps that norms add to the variance of values of a type: at least the smallest positive number of the
+    type.
 
     An eps that fp16 rounds to zero would make 1 / sqrt(eps) infinite there, and the gradient of an all-zero input
     (U h at t = 0) NaN.
@@ -220,7 +221,7 @@ class RunningMoments(nn.Module):
         self.register_buffer("variance", torch.ones(num_steps, size))
 
     def forward(self, values: Float[Tensor, "*shape size"], mask: Bool[Tensor, "*shape"], step: int = 0) -> Moments:
-        """The moments to normalise these values with, [size]."""
+        """Return the moments to normalise these values with, [size]."""
         step = min(step, len(self.mean) - 1)
         if not self.training:
             wide = torch.promote_types(values.dtype, torch.float32)

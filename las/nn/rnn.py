@@ -126,7 +126,7 @@ class BidirectionalLayer(ListenerLayer):
     def with_states(
         self, frames: Frames, num_frames: Lengths, states: States = (None, None)
     ) -> tuple[Outputs, tuple[LSTMState, LSTMState]]:
-        """Outputs as `forward` gives them and the last state of each direction, from initial states of each.
+        """Return the outputs as `forward` gives them and the last state of each direction, from initial states of each.
 
         The last state backwards is that after a row's first frame.
         """

@@ -39,7 +39,7 @@ class PiecewiseLinear:
         self.unit = unit
 
     def value_at(self, step: int, sub_epoch: int) -> float:
-        """The value at update number `step`, in sub-epoch number `sub_epoch`, both from 1."""
+        """Return the value at update number `step`, in sub-epoch number `sub_epoch`, both from 1."""
         place = step if self.unit == "steps" else sub_epoch
         left, value = self.points[0]
         if place < left:

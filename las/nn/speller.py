@@ -149,7 +149,7 @@ class Speller(ScheduledModule):
         self.dropout_at = dropout_at
 
     def start(self, memory: AttentionMemory) -> SpellerState:
-        """The state before the first token, with one beam per utterance."""
+        """Return the state before the first token, with one beam per utterance."""
         batch = memory.values.shape[0]
         layers = tuple(cell.initial_state(batch, 1) for cell in self._cells)
         context = memory.values.new_zeros(batch, 1, memory.values.shape[-1])
@@ -192,7 +192,7 @@ class Speller(ScheduledModule):
         return self._read(inputs, embedded, attended[0]), SpellerState(tuple(layers), *attended)
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """The input of the readout layer."""
+        """Return the input of the readout layer."""
         return torch.cat([hidden, embedded, context] if self.reads_token else [hidden, context], dim=-1)
 
     def logits(self, readout: Float[Tensor, "*batch readout"]) -> Float[Tensor, "*batch vocab"]:
@@ -228,12 +228,12 @@ class Speller(ScheduledModule):
         return SpellerOutput(self.logits(readouts), weights)
 
     def explain(self, like: Tensor) -> str:
-        """A line for the log of a run: the loop of teacher forcing on the device and type of a tensor, and why."""
+        """Return a line for the log of a run: the loop of teacher forcing for the device and type of a tensor."""
         name, reason = self._loop(like, PASSES)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
     def select_step_fn(self, memory: AttentionMemory) -> StepFn | None:
-        """A faster equivalent of `step` on a memory; None where there is none, as for gradients and dropout."""
+        """Return a faster equivalent of `step` on a memory; None where there is none, as for gradients and dropout."""
         if self.training or torch.is_grad_enabled() or self._loop(memory.values, STEPS)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
@@ -245,7 +245,7 @@ class Speller(ScheduledModule):
         return cpu.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
 
     def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
-        """The name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
+        """Return the name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
         if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
             return "plain", ""
@@ -260,14 +260,14 @@ class Speller(ScheduledModule):
         return ("plain", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
-        """Inputs of the readout and weights of all steps, [batch, steps, ...], step by step."""
+        """Return the inputs of the readout and weights of all steps, [batch, steps, ...], step by step."""
         _, readouts, weights = zip(*self._steps(memory, previous, masks), strict=True)
         return torch.cat(readouts, dim=1), torch.cat(weights, dim=1)
 
     def _steps(
         self, memory: AttentionMemory, previous: Tensor, masks: Masks
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """The tokens that are fed, the input of the readout and the weights of each step."""
+        """Yield the tokens that are fed, the input of the readout and the weights of each step."""
         state, readout = self.start(memory), memory.values
         for step in range(previous.shape[1]):
             now = slice(step, step + 1)
@@ -278,7 +278,7 @@ class Speller(ScheduledModule):
             yield tokens, readout, state.weights
 
     def _compiled_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
-        """Inputs of the readout and weights of all steps, [batch, steps, ...], in one compiled pass."""
+        """Return the inputs of the readout and weights of all steps, [batch, steps, ...], in one compiled pass."""
         of_embedding, *of_layers, of_last = masks
         fed = previous.clone()
 
@@ -298,7 +298,7 @@ class Speller(ScheduledModule):
         return self._read(apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
 
     def _replayed_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
-        """Inputs of the readout and weights of all steps, [batch, steps, ...], each step a replay of the first ones."""
+        """Return the inputs of the readout and weights of all steps, [batch, steps, ...], replays of the first ones."""
         if self.training and self.scheduled_sampling:  # a replay computes its step again, so it may not draw
             with torch.no_grad():
                 previous = torch.cat([tokens for tokens, *_ in self._steps(memory, previous, masks)], dim=1)
@@ -350,7 +350,7 @@ class _Step(nn.Module):
 
 
 def _passes(kind: type[Attention]) -> Differences:
-    """A small pass, compiled and step by step, and its gradients."""
+    """Return a small pass, compiled and step by step, and its gradients."""
     speller, encoded = _small(kind)
     previous, masks, results = torch.arange(36).view(9, 4) % 6, speller._masks(9, 4), []
     parts = speller.cells, speller.attention, speller.embedding
@@ -380,7 +380,7 @@ _NUM_STATES = torch.tensor([7, 3, 1, 0, 7, 6, 5, 4, 2])
 
 
 def _small(kind: type[Attention]) -> tuple[Speller, Tensor]:
-    """A speller with this attention, and encoded states, all in fp32."""
+    """Return a speller with this attention, and encoded states, all in fp32."""
     attention = functools.partial(cast(Any, kind), key_size=9)
     options: dict[str, Any] = {"num_layers": 2, "hidden_size": 11, "embedding_size": 3, "dropout": 0.5}
     speller = Speller(6, 5, cell=PlainLSTMCell, attention=attention, **options).float()

@@ -57,7 +57,7 @@ def chart(
 
 
 def legend(names: Sequence[str]) -> Markup:
-    """A list of the series' names with their colours and dashes."""
+    """Return a list of the series' names with their colours and dashes."""
     keys = [
         f'<li><i class="key{" dashed" if number >= len(COLOURS) else ""}" '
         f'style="background: {COLOURS[number % len(COLOURS)]}"></i>{escape(name)}</li>'
@@ -77,7 +77,8 @@ class Dots(NamedTuple):
 
 
 def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
-    """A dot for each training in a line for each row; below it the mean with its interval, a bar where the paper is.
+    """Return a dot for each training in a line for each row; below it the mean with its interval, a bar where the paper
+    is.
 
     Empty without any training. A number of the paper that is far above ours is written at the end of the axis.
     """
@@ -111,7 +112,7 @@ def dots_figure(rows: Sequence[Dots], unit: str) -> Any:
 
 
 def dots_note(rows: Sequence[Dots], measure: str) -> str:
-    """The caption of such a figure."""
+    """Return the caption of such a figure."""
     caption, high = "Dots are trainings; below them their mean and its 95 % interval.", _highest(rows)
     if high is not None and any(row.paper is not None and row.paper <= FARTHEST_PAPER * high for row in rows):
         caption += f" Upright lines are the paper's numbers ({measure}), on its own corpus."
@@ -119,7 +120,7 @@ def dots_note(rows: Sequence[Dots], measure: str) -> str:
 
 
 def _highest(rows: Sequence[Dots]) -> float | None:
-    """The highest value or end of an interval; None without any training."""
+    """Return the highest value or end of an interval; None without any training."""
     return max((value for row in rows for value in (*row.values, *(row.interval or ()))), default=None)
 
 
@@ -144,7 +145,7 @@ def heat_map(
 
 
 def svg(figure: Any) -> str:
-    """A figure as SVG whose words stay words, the same for the same numbers."""
+    """Return a figure as SVG whose words stay words, the same for the same numbers."""
     from matplotlib import rc_context
 
     file = io.StringIO()
@@ -154,7 +155,7 @@ def svg(figure: Any) -> str:
 
 
 def _axes(size: tuple[float, float], x_label: str, y_label: str) -> tuple[Any, Any]:
-    """An empty figure and its axes, in grey."""
+    """Return an empty figure and its axes, in grey."""
     figure = plots.blank_figure(*size)
     axes = figure.add_subplot()
     axes.set_xlabel(x_label, **_letters())
@@ -170,7 +171,7 @@ def _letters() -> dict[str, Any]:
 
 
 def _markup(figure: Any, label: str, caption: str = "", note: str = "", css: str = "") -> Markup:
-    """A figure of HTML that holds the picture, with a `caption` above it and a `note` below it."""
+    """Return a figure of HTML that holds the picture, with a `caption` above it and a `note` below it."""
     source = base64.b64encode(svg(figure).encode()).decode()
     image = f'<img class="{css}" alt="{escape(label, quote=True)}" src="data:image/svg+xml;base64,{source}">'
     above = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""

@@ -272,12 +272,12 @@ CLAIMS = (
 
 
 def of_recipe(verdicts: Mapping[str, Verdict], recipe: str) -> dict[str, Verdict]:
-    """The verdicts on the claims that a recipe's table answers."""
+    """Return the verdicts on the claims that a recipe's table answers."""
     return {claim.id: verdicts[claim.id] for claim in CLAIMS if claim.recipe == recipe and claim.id in verdicts}
 
 
 def judge(tables: Sequence[Table]) -> dict[str, Verdict]:
-    """A verdict for each claim by its id, on the tables of one corpus, with p values corrected for its family.
+    """Return a verdict for each claim by its id, on the tables of one corpus, with p values corrected for its family.
 
     A few steps (tier smoke) decide nothing.
     """
@@ -297,7 +297,7 @@ def judge(tables: Sequence[Table]) -> dict[str, Verdict]:
 
 
 def undecided(verdicts: Mapping[str, Verdict], recipe: str) -> dict[str, list[str]]:
-    """The rows of each claim that a recipe's table leaves undecided by a test, by the claim's id."""
+    """Return the rows of each claim that a recipe's table leaves undecided by a test, by the claim's id."""
     own = of_recipe(verdicts, recipe)
     left = [name for name, verdict in own.items() if verdict.verdict == UNDECIDED and verdict.p is not None]
     return {claim.id: sequential.rows_of(claim.rule) for claim in CLAIMS if claim.id in left}
@@ -318,7 +318,7 @@ def write_records(folder: Path, measured: Mapping[str, Verdict]) -> Path:
 
 
 def records(tables: list[Table], measured: Mapping[str, Verdict]) -> Records:
-    """A record for each claim on each corpus and tier with a table of its recipe; one without them for other claims."""
+    """Return a record for each claim on each corpus and tier with a table of its recipe; one for each other claim."""
     places = sorted({(table.corpus, table.tier) for table in tables})
     judged = {place: judge([table for table in tables if (table.corpus, table.tier) == place]) for place in places}
     listed = []
@@ -334,7 +334,7 @@ def records(tables: list[Table], measured: Mapping[str, Verdict]) -> Records:
 
 
 def recorded(path: Path, tier: str, corpus: str) -> dict[str, Verdict]:
-    """The verdicts that `claims.json` has on a corpus, by the ids of claims. Raises StorageError for other content."""
+    """Return the verdicts of `claims.json` on a corpus, by ids of claims. Raises StorageError for other content."""
     verdicts = {}
     try:
         for record in bounded.parse(bounded.read(path, bounded.JSON)):

@@ -32,7 +32,7 @@ class Curve:
 
     @classmethod
     def of(cls, metrics: Sequence[Mapping[str, Any]]) -> "Curve | None":
-        """The curve of the events of a training, None without validations."""
+        """Return the curve of the events of a training, None without validations."""
         points, losses, loss, seconds, before = [], list[float](), 0.0, 0.0, None
         for event in metrics:
             seconds += 0.0 if before is None else run_records.gap(before, event["time"])
@@ -46,11 +46,11 @@ class Curve:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[Any]]) -> "Curve":
-        """The inverse of `dataclasses.asdict`, after a way through JSON."""
+        """Return the inverse of `dataclasses.asdict`, after a way through JSON."""
         return cls(**{name: tuple(value) for name, value in values.items()})
 
     def first(self, level: float) -> int | None:
-        """The index of the first validation with a dev error of at most a level, None where there is none."""
+        """Return the index of the first validation with a dev error of at most a level, None where there is none."""
         return next((index for index, error in enumerate(self.dev_error) if error <= level), None)
 
     def late_gain(self, quantity: str) -> float | None:
@@ -58,23 +58,23 @@ class Curve:
         return run_records.late_gain(self.steps, getattr(self, quantity))
 
     def converged(self, quantity: str) -> bool:
-        """True if that gain is known and below `run_records.STILL`."""
+        """Return True if that gain is known and below `run_records.STILL`."""
         gain = self.late_gain(quantity)
         return gain is not None and gain < run_records.STILL
 
 
 def common_level(curves: Sequence[Curve]) -> float | None:
-    """The best dev error of the worst of several trainings, which all of them reach; None without curves."""
+    """Return the best dev error of the worst of several trainings, which all of them reach; None without curves."""
     return max((min(curve.dev_error) for curve in curves), default=None)
 
 
 def level_measures(level: float) -> tuple[str, str]:
-    """The names of the steps and the seconds to a fixed level."""
+    """Return the names of the steps and the seconds to a fixed level."""
     return f"steps_to_{100 * level:.0f}_percent", f"seconds_to_{100 * level:.0f}_percent"
 
 
 def times(curve: Curve, common: float | None) -> dict[str, float]:
-    """Steps and seconds to the common level and to the fixed ones, by name; without those that are not reached."""
+    """Return steps and seconds to the common level and to the fixed ones, by name, without those not reached."""
     levels = {level_measures(level): level for level in LEVELS}
     if common is not None:
         levels[STEPS_TO_COMMON, SECONDS_TO_COMMON] = common

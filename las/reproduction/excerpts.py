@@ -62,7 +62,7 @@ class RowExample:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def levels(self) -> np.ndarray:
-        """The weights as shares of the largest, [symbols, states]. Raises ValueError for damaged ones."""
+        """Return the weights as shares of the largest, [symbols, states]. Raises ValueError for damaged ones."""
         content = zlib.decompressobj().decompress(base64.b64decode(self.weights), LARGEST)
         return np.frombuffer(content, np.uint8).reshape(len(self.symbols), -1) / 255
 
@@ -101,7 +101,7 @@ class Excerpt:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Excerpt":
-        """The inverse of `to_dict`, after a way through JSON. Raises KeyError, TypeError or ValueError for others."""
+        """Return the inverse of `to_dict`, after JSON. Raises KeyError, TypeError or ValueError for others."""
         example = values["example"]
         if example is not None:
             rows = tuple(RowExample(**row | {"symbols": tuple(row["symbols"])}) for row in example["rows"])
@@ -119,7 +119,7 @@ class Excerpt:
 
 
 def excerpt(jobs: Sequence[Job], stored: Excerpt | None) -> Excerpt | None:
-    """The excerpt of finished jobs in the order of rows; for rows without any, what was `stored` of them."""
+    """Return the excerpt of finished jobs in the order of rows; for rows without any, what was `stored` of them."""
     by_row: dict[str, list[Job]] = {}
     for job in jobs:
         if job.result is not None:
@@ -145,7 +145,7 @@ def excerpt(jobs: Sequence[Job], stored: Excerpt | None) -> Excerpt | None:
 
 
 def example(jobs: Sequence[Job]) -> Example | None:
-    """The example by the first seed of each row that is not broken; None before any training has ended.
+    """Return the example by the first seed of each row that is not broken; None before any training has ended.
 
     Rows whose checkpoint cannot be read are left out.
     """
@@ -162,7 +162,7 @@ def example(jobs: Sequence[Job]) -> Example | None:
 
 
 def sound(jobs: Sequence[Job]) -> str:
-    """The example's audio as a wav of 16 bit in a data URI; empty before any training has ended."""
+    """Return the example's audio as a wav of 16 bit in a data URI; empty before any training has ended."""
     ended = next((job for job in jobs if job.result is not None and "broken" not in job.result), None)
     if ended is None:
         return ""
@@ -171,14 +171,14 @@ def sound(jobs: Sequence[Job]) -> str:
 
 
 def wav(utterance: Utterance, sample_rate: int) -> bytes:
-    """The utterance as a wav file of 16 bit."""
+    """Return the utterance as a wav file of 16 bit."""
     file = io.BytesIO()
     soundfile.write(file, read(utterance, sample_rate).numpy(), sample_rate, "PCM_16", format="WAV")
     return file.getvalue()
 
 
 def fitting(utterances: Sequence[Utterance]) -> Utterance:
-    """The first of a good length, or the first."""
+    """Return the first of a good length, or the first."""
     return next((each for each in utterances if SHORTEST_S <= each.duration_s <= LONGEST_S), utterances[0])
 
 
@@ -189,7 +189,7 @@ def packed(weights: np.ndarray) -> str:
 
 
 def _utterance(job: Job) -> tuple[Utterance, str, int]:
-    """An utterance of the first split after the dev part, that split, and the sampling rate."""
+    """Return an utterance of the first split after the dev part, that split, and the sampling rate."""
     corpus: Corpus = build(job.config["corpus"], where="corpus")
     split = corpus.splits[min(2, len(corpus.splits) - 1)]
     utterances = corpus.prepare(Path(job.config["data_dir"]) / "manifests")[split]

@@ -52,7 +52,7 @@ DIAGNOSTICS = {
 
 
 def page(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], audio: str = "") -> str:
-    """The page of a recipe, of its table alone; `audio` is a data URI of the example, empty where it is not known."""
+    """Return the page of a recipe, of its table alone; `audio` is a data URI of the example, or empty."""
     excerpt = table.excerpt or Excerpt({}, None, {})
     return templates.render(
         "report.html",
@@ -84,7 +84,7 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
 
 
 def trainings(recipe: Recipe, table: Table) -> tuple[list[Dots], str, str]:
-    """A dot for each training of each row, with mean, interval and the paper's number; the unit; its measure."""
+    """Return a dot for each training of each row, with mean, interval and the paper's number; the unit; its measure."""
     key = tables.paper_key(recipe, table.metric)
     paper = {row.label: row.paper.get(key) for row in recipe.rows}
     rows = []
@@ -104,7 +104,7 @@ def trainings(recipe: Recipe, table: Table) -> tuple[list[Dots], str, str]:
 
 
 def _percent(summary: Summary | None) -> tuple[float, float] | None:
-    """The interval of a mean, in percent."""
+    """Return the interval of a mean, in percent."""
     if summary is None or summary.interval is None:
         return None
     low, high = summary.interval
@@ -131,7 +131,7 @@ def _curves(table: Table, excerpt: Excerpt) -> dict[str, Any]:
 
 
 def _series(name: str, table: Table, excerpt: Excerpt) -> list[Series]:
-    """The curves of all rows, in their order, empty where a row has none."""
+    """Return the curves of all rows, in their order, empty where a row has none."""
     stored = {each.name: each for each in excerpt.curves.get(name, ())}
     found = []
     for line in table.lines:
@@ -171,7 +171,7 @@ def _diagnostics(table: Table) -> tuple[list[str], list[list[str]], str]:
 
 
 def _heat_maps(excerpt: Excerpt) -> list[Markup]:
-    """The teacher-forced attention of each row that has one, with the true times where there is one for each token."""
+    """Return the teacher-forced attention of each row that has one, with true times where each token has one."""
     example = excerpt.example
     if example is None:
         return []
@@ -191,7 +191,7 @@ def _distributions(excerpt: Excerpt) -> list[tuple[str, list[Markup]]]:
 
 
 def _ridge(name: str, found: Distribution) -> Markup:
-    """A chart of one parameter's quantiles over steps."""
+    """Return a chart of one parameter's quantiles over steps."""
     lowest, low, middle, high, highest = found.quantiles
     bands = [Series("", found.steps, middle, *ends) for ends in ((lowest, highest), (low, high))]
     return charts.chart(bands, "step", "value", name, SMALL)

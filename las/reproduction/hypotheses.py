@@ -161,7 +161,7 @@ def read(path: Path) -> Hypotheses:
 
 
 def stored(folder: Path, stem: str) -> Hypotheses:
-    """The stored hypotheses of a table, none where it has none."""
+    """Return the stored hypotheses of a table, none where it has none."""
     paths = result_folders.newest(folder, f"{stem}{SUFFIX}")
     return read(paths[0]) if paths else Hypotheses()
 

@@ -39,7 +39,7 @@ class Job:
         return run_records.result(self.directory)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The events so far, without an incomplete line at the end."""
+        """Return the events so far, without an incomplete line at the end."""
         return run_records.events(self.directory)
 
     @property
@@ -54,7 +54,7 @@ class Job:
 
 
 def merge(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Overrides without those that a later one replaces (same key, with or without a plus)."""
+    """Return overrides without those that a later one replaces (same key, with or without a plus)."""
     merged: dict[str, str] = {}
     for override in (each for group in groups for each in group):
         merged[override.partition("=")[0].lstrip("+")] = override
@@ -77,7 +77,7 @@ def jobs(
     runs: Path,
     given: Sequence[str],
 ) -> list[Job]:
-    """The jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
+    """Return the jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
     At a tier with learning rates, each seed of a row is trained with each of them. `optim.lr` among the overrides of a
     row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
@@ -99,7 +99,7 @@ def jobs(
 
 
 def _rates(tier: Tier, overrides: Sequence[str]) -> tuple[float | None, ...]:
-    """The learning rates that a row is trained with; None for that of its config or its `overrides`."""
+    """Return the learning rates that a row is trained with; None for that of its config or its `overrides`."""
     is_given = any(override.partition("=")[0] == "optim.lr" for override in overrides)
     return (None,) if is_given else tier.rates or (None,)
 

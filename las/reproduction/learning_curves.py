@@ -25,7 +25,7 @@ class Series(NamedTuple):
     high: Sequence[float]
 
     def thinned(self, count: int) -> "Series":
-        """The line at most `count` of its points, evenly spread, with four digits of its values."""
+        """Return the line at most `count` of its points, evenly spread, with four digits of its values."""
         chosen = [round(place) for place in np.linspace(0, len(self.x) - 1, min(count, len(self.x)))]
         values = ([float(f"{part[index]:.4g}") for index in chosen] for part in self[2:])
         return Series(self.name, [self.x[index] for index in chosen], *values)
@@ -40,7 +40,7 @@ class Training(Protocol):
         """The run folder."""
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The events so far."""
+        """Return the events so far."""
 
 
 Read = TypeVar("Read")
@@ -57,17 +57,17 @@ def validation_values(key: str) -> Callable[[Training], Points]:
 
 
 def validation_error_rates(job: Training) -> Points:
-    """The error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
+    """Return the error rates of a training's validations in percent, at most `HIGHEST_PERCENT`."""
     return {step: drawn_rate(rate) for step, rate in validation_values("dev_error")(job).items()}
 
 
 def drawn_rate(rate: float) -> float:
-    """An error rate in percent, at most `HIGHEST_PERCENT`."""
+    """Return an error rate in percent, at most `HIGHEST_PERCENT`."""
     return min(100 * rate, HIGHEST_PERCENT)
 
 
 def log10(value: float) -> float:
-    """The logarithm of a positive number, and that of the smallest double for zero."""
+    """Return the logarithm of a positive number, and that of the smallest double for zero."""
     return math.log10(max(value, sys.float_info.min))
 
 
@@ -92,7 +92,7 @@ def probe_values(read: Callable[[Mapping[str, Any]], float]) -> Callable[[Traini
 
 
 def series(label: str, jobs: Sequence[Read], read: Callable[[Read], Points]) -> Series:
-    """The curve of a row from all its trainings that have points; at each step, from those that reach it.
+    """Return the curve of a row from all its trainings that have points; at each step, from those that reach it.
 
     Trainings are validated at steps of their own, since epochs differ by an update: in between they are interpolated.
     """

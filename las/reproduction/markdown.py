@@ -45,7 +45,7 @@ def document(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], comp
 
 
 def explanation(recipe: Recipe, table: Table) -> str:
-    """The explanation of the columns."""
+    """Return the explanation of the columns."""
     compared = f" {tables.DIFFERENCE.capitalize()} is in points." if tables.comparable(recipe, table) else ""
     return (
         "SD is the sample standard deviation over trainings, SE that of the mean, the interval Student's; one marked "
@@ -87,7 +87,7 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[str]:
 
 
 def _broken(table: Table) -> list[str]:
-    """The reasons of trainings that diverged."""
+    """Return the reasons of trainings that diverged."""
     reasons = [
         f"- {line.label}, seed {outcome.seed}, step {outcome.steps:,}: {outcome.broken[:BROKEN_SHOWN]}"
         for line in table.lines
@@ -130,7 +130,7 @@ def _compared(table: Table, compared: Sequence[Comparison]) -> list[str]:
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
+    """Return the lines of a table in Markdown."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], f"|{'---|' * len(headings)}", *lines[1:]]

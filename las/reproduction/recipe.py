@@ -104,7 +104,7 @@ class Recipe:
         return [key for key in PAPER if any(key in row.paper for row in self.rows)]
 
     def tier(self, name: str) -> Tier:
-        """A tier by name. Raises ConfigError for an unknown one, and for one that this recipe does not have."""
+        """Return a tier by name. Raises ConfigError for an unknown one, and for one that this recipe does not have."""
         if name not in TIERS:
             raise ConfigError(f"tier={name}: there is no such tier.{suggest(name, TIERS)}")
         return self.tiers[name]
@@ -131,7 +131,7 @@ def names() -> list[str]:
 
 
 def read(name: str) -> Recipe:
-    """A recipe by name. Raises ConfigError with the nearest names for what does not exist, naming file and key."""
+    """Return a recipe by name. Raises ConfigError with the nearest names for an unknown one, naming file and key."""
     if name not in names():
         raise ConfigError(f"recipe={name}: there is no such recipe.{suggest(name, names())}")
     where = f"recipes/{name}.yaml"
@@ -167,7 +167,7 @@ def read(name: str) -> Recipe:
 
 
 def _setting(name: str) -> dict[str, Any]:
-    """A file of settings; a tier may be the name of another one, which has that tier."""
+    """Return a file of settings; a tier may be the name of another one, which has that tier."""
     path = directory() / "settings" / f"{name}.yaml"
     return _section(_yaml(path), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
 
@@ -214,7 +214,7 @@ def _tier(values: Any, where: str) -> Tier:
 def _section(
     values: Any, where: str, required: Collection[str], options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A section with the keys it must have and may have, and no others."""
+    """Return a section with the keys it must have and may have, and no others."""
     known = {*required, *(options or {})}
     if not isinstance(values, dict):
         raise ConfigError(f"{where} should be a section with the keys {', '.join(sorted(known))}")
@@ -234,7 +234,7 @@ def _one_of(value: Any, known: Collection[str], where: str) -> str:
 
 
 def _yaml(path: Path) -> Any:
-    """A file as plain data: what a recipe holds may look like an interpolation and must stay as it is."""
+    """Return a file as plain data: what a recipe holds may look like an interpolation and must stay as it is."""
     from omegaconf import OmegaConf
 
     try:

@@ -20,7 +20,7 @@ def own() -> Path:
 
 
 def writable(given: str) -> Path:
-    """The folder of results of a command. Raises ConfigError for the project's own one outside a checkout."""
+    """Return the folder of results of a command. Raises ConfigError for the project's own one outside a checkout."""
     folder = Path(given)
     place, package = folder.resolve(), Path(recipe.__file__).parents[1].resolve()
     names_own = "recipes/results" in place.as_posix()
@@ -39,7 +39,7 @@ def _is_in_checkout(place: Path) -> bool:
 
 
 def stored_tables(folder: Path, of: Recipe, tier: str, jobs: Sequence[Job]) -> list[Table]:
-    """The stored tables that may have trainings of these jobs, those of the recipe itself first.
+    """Return the stored tables that may have trainings of these jobs, those of the recipe itself first.
 
     Recipes share rows: what one has trained at the same tier and on the same corpus, another one need not train.
     """

@@ -135,7 +135,7 @@ class Line:
         return None if None in known else known.count(True)
 
     def values(self, measure: str) -> list[float]:
-        """The values of a measure, of all trainings that have it."""
+        """Return the values of a measure, of all trainings that have it."""
         return [outcome.values[measure] for outcome in self.sound if measure in outcome.values]
 
     def summary(self, measure: str) -> Summary | None:
@@ -161,7 +161,7 @@ class Table:
     """Numbers of seeds at which claims were judged while seeds were added (`until=decided`); empty without that."""
 
     def line(self, name: str) -> Line:
-        """A row by its name; without trainings where there is none."""
+        """Return a row by its name; without trainings where there is none."""
         return next((line for line in self.lines if line.name == name), Line(name, name, ()))
 
     @property
@@ -177,7 +177,7 @@ class Table:
 
 
 def stem(recipe: Recipe, tier: str, jobs: Sequence[Job]) -> str:
-    """The common stem of the file names of a table of jobs."""
+    """Return the common stem of the file names of a table of jobs."""
     return f"{recipe.name}-{tier}-{_corpus(jobs)}"
 
 
@@ -188,7 +188,7 @@ def _corpus(jobs: Sequence[Job]) -> str:
 def collect(
     recipe: Recipe, tier: str, jobs: Sequence[Job], command: str, known: Sequence[Table] = (), looks: Sequence[int] = ()
 ) -> Table:
-    """The table of all jobs that are finished, here or in tables of former trainings, `known`, with their looks."""
+    """Return the table of all finished jobs, here or in tables of former trainings, `known`, with their looks."""
     metric = known[0].metric if known else "phone_error_rate"
     former = stored(known, jobs)
     by_row: dict[str, list[Outcome]] = {row.name: [] for row in recipe.rows}
@@ -225,7 +225,7 @@ def divided(trained: Sequence[Outcome], rates: Set[float | None]) -> tuple[list[
 
 
 def stored(known: Sequence[Table], jobs: Sequence[Job]) -> dict[Path, Outcome]:
-    """The outcomes of jobs that tables have, by the jobs' folders: those of the same row, seed, copy and digest."""
+    """Return outcomes of jobs that tables have, by the jobs' folders: those of the same row, seed, copy and digest."""
     outcomes = {
         (line.name, each.seed, each.copy, each.digest): each
         for table in known
@@ -238,7 +238,7 @@ def stored(known: Sequence[Table], jobs: Sequence[Job]) -> dict[Path, Outcome]:
 
 
 def with_times(table: Table) -> Table:
-    """The table with each training's steps and seconds to the error that all its trainings reach, and to fixed ones."""
+    """Return the table with each training's steps and seconds to the error that all reach, and to fixed ones."""
     common = table.common_level
 
     def timed(each: Outcome) -> Outcome:
@@ -248,7 +248,7 @@ def with_times(table: Table) -> Table:
 
 
 def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome:
-    """The numbers of one finished training.
+    """Return the numbers of one finished training.
 
     Unless `judged` is false, one that ends no better than chance is broken.
     """
@@ -283,7 +283,7 @@ def outcome(job: Job, result: Mapping[str, Any], judged: bool = True) -> Outcome
 
 
 def fault(job: Job) -> str:
-    """A sentence about the files of a training that are damaged; empty if they are sound."""
+    """Return a sentence about the files of a training that are damaged; empty if they are sound."""
     try:
         job.metrics()
         run_numbers.probes(job.directory / "analysis")
@@ -349,7 +349,7 @@ def _dumped(value: Any, indent: str = "\n") -> str:
 
 
 def read(path: Path) -> Table:
-    """A table that `write` wrote. Raises StorageError for any other content."""
+    """Return a table that `write` wrote. Raises StorageError for any other content."""
     values = bounded.stored(path)
     try:
         lines = []
@@ -366,7 +366,7 @@ def read(path: Path) -> Table:
 
 
 def _read_outcome(stored: Mapping[str, Any]) -> Outcome:
-    """A training of a table; one that was written without a curve has the measures of earlier releases."""
+    """Return a training of a table; one that was written without a curve has the measures of earlier releases."""
     values = dict(stored)
     if values["interval"] is not None:
         values["interval"] = tuple(values["interval"])

@@ -79,7 +79,7 @@ def _rule(find: Callable[Concatenate[Table, Names], Evidence]) -> Callable[Names
 
 @_rule
 def lower(table: Table, row: str, than: str, measure: str = "test") -> Evidence:
-    """The mean of `measure` is lower in one row than in another."""
+    """Return the mean of `measure` is lower in one row than in another."""
     first, second = samples(table, measure, than, row)
     comparison = _compare(first, second)
     test = comparison.test
@@ -89,7 +89,7 @@ def lower(table: Table, row: str, than: str, measure: str = "test") -> Evidence:
 
 @_rule
 def not_lower(table: Table, row: str, than: str, measure: str, margin: float = MARGIN) -> Evidence:
-    """The mean of `measure` is not lower by more than a share of the other's."""
+    """Return the mean of `measure` is not lower by more than a share of the other's."""
     first, second = samples(table, measure, than, row)
     scale = 1 - margin if means.fmean(first.values) >= 0 else 1 + margin
     plain, limit = _compare(first, second).test, _compare(first, second, scale)
@@ -99,7 +99,7 @@ def not_lower(table: Table, row: str, than: str, measure: str, margin: float = M
 
 @_rule
 def far_worse(table: Table, row: str, than: Sequence[str]) -> Evidence:
-    """The mean error is at least `FAR` times as high as that of each of other rows."""
+    """Return the mean error is at least `FAR` times as high as that of each of other rows."""
     *others, last = samples(table, "test", *than, row)
     compared = [_compare(other, last, FAR) for other in others]
     weakest = max(compared, key=lambda each: each.test.greater or 0.0)
@@ -110,7 +110,7 @@ def far_worse(table: Table, row: str, than: Sequence[str]) -> Evidence:
 
 @_rule
 def gains(table: Table, before: str, after: str, at_least: float) -> Evidence:
-    """The mean error falls by at least a share of the baseline's."""
+    """Return the mean error falls by at least a share of the baseline's."""
     first, second = samples(table, "test", before, after)
     comparison = _compare(first, second, 1 - at_least)
     test = comparison.test
@@ -120,7 +120,7 @@ def gains(table: Table, before: str, after: str, at_least: float) -> Evidence:
 
 @_rule
 def small_gains(table: Table, before: str, rows: Sequence[str]) -> Evidence:
-    """The mean error of no row falls by more than `SMALL_GAIN` of the baseline's."""
+    """Return the mean error of no row falls by more than `SMALL_GAIN` of the baseline's."""
     base, *others = samples(table, "test", before, *rows)
     compared = [_compare(base, other, 1 - SMALL_GAIN) for other in others]
     weakest = max(compared, key=lambda each: each.test.greater or 0.0)
@@ -131,7 +131,7 @@ def small_gains(table: Table, before: str, rows: Sequence[str]) -> Evidence:
 
 @_rule
 def best_of(table: Table, row: str, others: Sequence[str]) -> Evidence:
-    """A row has a lower mean error than each of the others."""
+    """Return a row has a lower mean error than each of the others."""
     first, *rivals = samples(table, "test", row, *others)
     compared = [_compare(rival, first) for rival in rivals]
     weakest = max(compared, key=lambda each: each.test.less or 0.0)
@@ -151,7 +151,7 @@ def breaks(table: Table, rows: Sequence[str], sound: Sequence[str]) -> Evidence:
 
 @_rule
 def attention_fails(table: Table, row: str, than: str) -> Evidence:
-    """The attention of a row has a diagonality below `FAILS` in more trainings than that of another row."""
+    """Return the attention of a row has a diagonality below `FAILS` in more trainings than that of another row."""
     rows = at_equal_rates(table, "diagonality", row, than)
     counts = [Count(each.name, sum(value < FAILS for value in each.values), len(each.values)) for each in rows]
     return _shares(counts, 1, f"with a diagonality below {FAILS}")
@@ -159,7 +159,7 @@ def attention_fails(table: Table, row: str, than: str) -> Evidence:
 
 @_rule
 def narrower(table: Table, row: str, than: str) -> Evidence:
-    """The test errors of one row spread less than those of another: Brown-Forsythe, from `FEWEST_FOR_SPREAD` on."""
+    """Return whether test errors of one row spread less than another's: Brown-Forsythe, from `FEWEST_FOR_SPREAD` on."""
     first, second = samples(table, "test", than, row)
     for each in (first, second):
         if 2 * each.broken > len(each.values):
@@ -195,7 +195,7 @@ def less_spread_over(table: Table, rows: Sequence[str], than: Sequence[str]) -> 
 
 @_rule
 def gain_grows(table: Table, small: tuple[str, str], large: tuple[str, str]) -> Evidence:
-    """The relative gain of one pair (before, after) is larger than that of another, seed by seed."""
+    """Return the relative gain of one pair (before, after) is larger than that of another, seed by seed."""
     seeds = by_seed(table, [*small, *large]).values()
     before = Sample(small[1], [1 - each[1] / each[0] for each in seeds], broken_in(table, small))
     after = Sample(large[1], [1 - each[3] / each[2] for each in seeds], broken_in(table, large))
@@ -216,12 +216,12 @@ def both(table: Table, first: Rule, second: Rule) -> Evidence:
 
 
 def elsewhere(where: str) -> Rule:
-    """The answer does not come from error rates: says what measures it."""
+    """Return the answer does not come from error rates: says what measures it."""
     return lambda table: Evidence(where)
 
 
 def _small(first: Sample, second: Sample) -> float | None:
-    """The p value of the hypothesis that means differ by more than `RELEVANT` of the first (two one-sided tests)."""
+    """Return the p value of the claim that means differ by more than `RELEVANT` of the first (two one-sided tests)."""
     if first.broken or second.broken or means.fmean(first.values) <= 0:
         return None
     above = statistics.welch(first.values, second.values, 1 + RELEVANT).less
@@ -244,7 +244,7 @@ def _for_all(supports: Sequence[float | None], opposes: Sequence[float | None]) 
 
 
 def _ratio(comparison: Comparison) -> tuple[float, statistics.Interval | None]:
-    """The second mean over the first, and its interval."""
+    """Return the second mean over the first, and its interval."""
     first, second, scale, test = comparison
     base = means.fmean(first.values)
     ratio = means.fmean(second.values) / base if base else float("inf")
@@ -253,7 +253,7 @@ def _ratio(comparison: Comparison) -> tuple[float, statistics.Interval | None]:
 
 
 def _gain(comparison: Comparison) -> tuple[float, statistics.Interval | None]:
-    """The share by which the mean falls, and its interval."""
+    """Return the share by which the mean falls, and its interval."""
     ratio, bounds = _ratio(comparison)
     return 1 - ratio, None if bounds is None else (1 - bounds[1], 1 - bounds[0])
 
@@ -318,7 +318,7 @@ def _unit(measure: str) -> tuple[float, str]:
 
 
 def _amount(test: StatisticalTest, measure: str) -> str:
-    """A difference with its interval; error rates in percent."""
+    """Return a difference with its interval; error rates in percent."""
     factor, unit = _unit(measure)
     limits = "" if test.interval is None else " [{:.4g}, {:.4g}]".format(*(factor * each for each in test.interval))
     return f"{factor * test.difference:+.4g}{unit}{limits}"

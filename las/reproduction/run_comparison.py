@@ -54,18 +54,18 @@ class Run:
         return run_summary.read(self.directory)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The events of its training. Raises StorageError for a damaged line."""
+        """Return the events of its training. Raises StorageError for a damaged line."""
         return run_records.events(self.directory)
 
     def hypotheses(self) -> dict[str, Path]:
-        """The hypotheses of each split: those of the end of the training, else those of `las decode`."""
+        """Return the hypotheses of each split: those of the end of the training, else those of `las decode`."""
         found = _of_splits(self.directory / "decoded", "hypotheses")
         with_references = _of_splits(self.directory / "decoded", "references")  # others are of recordings
         found = {split: path for split, path in found.items() if split in with_references}
         return found | _of_splits(self.directory, "hypotheses")
 
     def references(self) -> dict[str, Path]:
-        """The references of each split, likewise."""
+        """Return the references of each split, likewise."""
         return _of_splits(self.directory / "decoded", "references") | _of_splits(self.directory, "references")
 
 
@@ -134,7 +134,7 @@ def _score(corpus: Corpus, split: str, references: Mapping[str, Transcript], pat
 
 
 def _difference(first: Mapping[str, Transcript], second: Mapping[str, Transcript]) -> str:
-    """The difference of two test sets: `100 and 90 utterances, 80 in both, 3 of them with another transcript`."""
+    """Return the difference of two test sets: `100 and 90 utterances, 80 in both, 3 of them with other transcripts`."""
     both = first.keys() & second.keys()
     other = sum(first[name].text != second[name].text for name in both)
     text = f"{len(first)} and {len(second)} utterances, {len(both)} in both"
@@ -142,7 +142,7 @@ def _difference(first: Mapping[str, Transcript], second: Mapping[str, Transcript
 
 
 def page(first: Run, second: Run, keys: list[tuple[str, str, str]], splits: list[ComparedSplit]) -> str:
-    """The comparison as one HTML page without network or scripts, for light and dark, wide and narrow screens."""
+    """Return the comparison as an HTML page without network or scripts, for light and dark, wide and narrow screens."""
     names = (first.label, second.label)
     figures = [
         charts.chart([learning_curves.series(run.label, [run], read) for run in (first, second)], "step", unit, title)
@@ -163,7 +163,7 @@ def page(first: Run, second: Run, keys: list[tuple[str, str, str]], splits: list
 
 
 def _as_shown(split: ComparedSplit, names: tuple[str, str]) -> dict[str, Any]:
-    """A split as the template shows it."""
+    """Return a split as the template shows it."""
     if (comparison := split.comparison) is None:
         return {"split": split.split, "reason": split.reason}
     rate, unit = error_rates.SHORT_NAMES[split.metric], error_rates.UNITS[split.metric]

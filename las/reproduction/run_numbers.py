@@ -39,7 +39,8 @@ def of_events(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def drifts(board: Path) -> dict[str, float]:
-    """The changes of the parameters' distributions, from the histograms of a run: of weight matrices, and of the rest.
+    """Return the changes of the parameters' distributions, from the histograms of a run: of weight matrices, and of the
+    rest.
 
     Rows differ in their gains and biases and hardly in their matrices, which alone are compared (claim C7).
     """
@@ -133,7 +134,7 @@ def _distribution(step: int, histogram: Any) -> Distribution:
 
 
 def decile_changes(steps: Sequence[Distribution]) -> list[float]:
-    """The mean distance between deciles from one step to the next, in standard deviations of the later step.
+    """Return the mean distance between deciles from one step to the next, in standard deviations of the later step.
 
     A parameter whose entries are all alike has no spread to measure in, and no change.
     """
@@ -145,12 +146,12 @@ def decile_changes(steps: Sequence[Distribution]) -> list[float]:
 
 
 def is_matrix(name: str) -> bool:
-    """True for a weight matrix or a filter by its name; false for a gain, a bias, or another vector."""
+    """Return True for a weight matrix or a filter by its name; false for a gain, a bias, or another vector."""
     return name.endswith("weight")
 
 
 def notable(parameters: Mapping[str, list[Distribution]], limit: int = 8) -> dict[str, list[Distribution]]:
-    """The parameters that a page shows: W, U and gains of the first cells of listener and speller."""
+    """Return the parameters that a page shows: W, U and gains of the first cells of listener and speller."""
     endings = ("input_weight", "recurrent_weight", "gain")
     names = [name for name in parameters if ".cell" in name and name.endswith(endings) and ".backwards." not in name]
     names.sort(key=lambda name: (not name.startswith("listener.layers.0"), not name.startswith("speller"), name))

@@ -28,7 +28,8 @@ class NotJudged(Exception):
 
 
 def samples(table: Table, measure: str, *names: str) -> list[Sample]:
-    """The values of a measure in rows of a table, broken trainings among them. Raises NotJudged where it has none.
+    """Return the values of a measure in rows of a table, broken trainings among them. Raises NotJudged where it has
+    none.
 
     Errors and times are those at each row's own learning rates; other measures are taken at equal ones.
     """
@@ -38,7 +39,8 @@ def samples(table: Table, measure: str, *names: str) -> list[Sample]:
 
 
 def at_equal_rates(table: Table, measure: str, *names: str) -> list[Sample]:
-    """The values of a measure in rows of a table, of each seed the mean over the learning rates that all rows have.
+    """Return the values of a measure in rows of a table, of each seed the mean over the learning rates that all rows
+    have.
 
     What is measured besides errors changes with the learning rate: rows at rates of their own differ by that alone.
     Seeds without a training at each of these rates are left out. Raises NotJudged where nothing is left.
@@ -62,7 +64,7 @@ def at_equal_rates(table: Table, measure: str, *names: str) -> list[Sample]:
 
 
 def _sample(table: Table, measure: str, name: str, groups: Sequence[Sequence[Outcome]]) -> Sample:
-    """A sample with the mean of each group of trainings; those that broke count as the worst where not measured."""
+    """Return a sample with the mean of each group of trainings; broken ones count as the worst where not measured."""
     worst, values = _worst(table, measure), []
     for group in groups:
         known = [outcome.values.get(measure, worst if outcome.broken else None) for outcome in group]
@@ -84,7 +86,7 @@ def trained(table: Table, *names: str) -> list[Line]:
 
 
 def _worst(table: Table, measure: str) -> float | None:
-    """The value of a broken training for which the measure was not recorded, None where it has no worst one."""
+    """Return the value of a broken training for which the measure was not recorded, None where it has no worst one."""
     outcomes = [outcome for line in table.lines for outcome in (*line.outcomes, *line.tried)]
     known = [outcome.values[measure] for outcome in outcomes if measure in outcome.values]
     if measure in RATES:
@@ -110,5 +112,5 @@ def by_seed(table: Table, names: Sequence[str]) -> dict[int, list[float]]:
 
 
 def broken_in(table: Table, names: Sequence[str]) -> int:
-    """Number of trainings of rows that broke."""
+    """Return the number of trainings of rows that broke."""
     return sum(len(line.outcomes) - len(line.sound) for line in map(table.line, names))

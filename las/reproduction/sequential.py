@@ -15,12 +15,12 @@ LOOKS = (3, 5, 8, 12, 20)
 
 
 def share(look: int) -> float:
-    """The share of the 5 % that a look may spend."""
+    """Return the share of the 5 % that a look may spend."""
     return look / sum(LOOKS)
 
 
 def evidence(rule: Rule, table: Table) -> Evidence:
-    """The evidence of a rule in a table: of one whose seeds were added by looks, that of the strongest look."""
+    """Return the evidence of a rule in a table: of one whose seeds were added by looks, that of the strongest look."""
     if not table.looks:
         return rule(table)
     found = [_spent(rule(_up_to(table, look)), look) for look in table.looks]
@@ -33,7 +33,7 @@ def evidence(rule: Rule, table: Table) -> Evidence:
 
 
 def _up_to(table: Table, seeds: int) -> Table:
-    """A table with the first trainings of each row, and the error that these reach."""
+    """Return a table with the first trainings of each row, and the error that these reach."""
 
     def first(line: Line) -> Line:
         outcomes, tried = (
@@ -68,7 +68,7 @@ class _Asked(Table):
 
 
 def rows_of(rule: Rule) -> list[str]:
-    """The names of the rows that a rule compares."""
+    """Return the names of the rows that a rule compares."""
     asked = _Asked("", "", "", "", "", ())
     rule(asked)
     return list(asked.names)

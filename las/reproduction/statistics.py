@@ -63,7 +63,7 @@ class StatisticalTest(NamedTuple):
 
 
 def two_tailed(less: float | None, greater: float | None) -> float | None:
-    """The two-tailed p value of two one-tailed ones, None without both."""
+    """Return the two-tailed p value of two one-tailed ones, None without both."""
     return None if less is None or greater is None else min(1.0, 2 * min(less, greater))
 
 
@@ -212,7 +212,7 @@ def share_interval(count: int, trials: int) -> Interval:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p values by name (Holm 1979, Scandinavian Journal of Statistics 6).
+    """Return adjusted p values by name (Holm 1979, Scandinavian Journal of Statistics 6).
 
     Taking those up to 0.05 for certain, the chance that any of them is false is at most 5 %, however they depend on
     each other.
@@ -225,7 +225,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def student(t: float, degrees: float) -> float:
-    """The distribution function of Student's t (Abramowitz and Stegun 26.7.1); small values keep their digits."""
+    """Return the distribution function of Student's t (Abramowitz and Stegun 26.7.1); small values stay exact."""
     square = t * t
     if square < 1:
         central = mpmath.betainc(0.5, degrees / 2, 0, square / (degrees + square), regularized=True)
@@ -236,7 +236,7 @@ def student(t: float, degrees: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def student_quantile(share: float, degrees: float) -> float:
-    """The quantile of Student's distribution at a share above a half, by Newton's method.
+    """Return the quantile of Student's distribution at a share above a half, by Newton's method.
 
     The distribution function is concave above 0, so that steps from below never go too far; the quantile of the normal
     distribution is below all of them.
@@ -259,7 +259,7 @@ def _t_test(name: str, difference: float, error: float, degrees: float) -> Stati
 
 
 def _error_and_degrees(first: Sequence[float], second: Sequence[float], scale: float) -> tuple[float, float]:
-    """Standard error of the difference of means, and its degrees of freedom; 0 where nothing spreads."""
+    """Return standard error of the difference of means, and its degrees of freedom; 0 where nothing spreads."""
     parts = [factor * statistics.variance(v) / len(v) for factor, v in ((scale**2, first), (1.0, second))]
     squares = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (first, second), strict=True))
     return math.sqrt(sum(parts)), sum(parts) ** 2 / squares if squares else 0.0

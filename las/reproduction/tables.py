@@ -24,7 +24,7 @@ NOTHING = ""
 
 
 def headings(recipe: Recipe, table: Table) -> list[str]:
-    """The headings, one for each cell of `rows`."""
+    """Return the headings, one for each cell of `rows`."""
     metric = error_rates.SHORT_NAMES[table.metric]
     compared = [DIFFERENCE] if comparable(recipe, table) else []
     own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings", *_rate_heading(table)]
@@ -63,17 +63,17 @@ def assumptions(recipe: Recipe, table: Table) -> list[str]:
 
 
 def notes(recipe: Recipe) -> list[str]:
-    """The notes of rows, with the numbers that stand in the table."""
+    """Return the notes of rows, with the numbers that stand in the table."""
     return [f"({number}) {row.note}" for number, row in enumerate(recipe.rows, start=1) if row.note]
 
 
 def paper_key(recipe: Recipe, metric: str) -> str:
-    """The key of the paper's test error: that of our measure where the paper has it, else that of its own."""
+    """Return the key of the paper's test error: that of our measure where the paper has it, else that of its own."""
     return next((key for key in (metric, *RATE_KEYS) if key in recipe.columns()), metric)
 
 
 def written(key: str, value: Any) -> str:
-    """A number of the paper as it prints it: rates in percent, with as many digits as the paper has."""
+    """Return a number of the paper as it prints it: rates in percent, with as many digits as the paper has."""
     if value is None:
         return NOTHING
     match PAPER[key].kind:
@@ -86,8 +86,9 @@ def written(key: str, value: Any) -> str:
 
 
 def interval(line: Line) -> str:
-    """The confidence interval: Student's over trainings; of a single one that over speakers or utterances of the test,
-    marked with s or u."""
+    """Return the confidence interval: Student's over trainings; of a single one that over speakers or utterances of the
+    test, marked with s or u.
+    """
     summary = line.summary("test")
     if summary is None:
         return NOTHING
@@ -98,7 +99,7 @@ def interval(line: Line) -> str:
 
 
 def comparable(recipe: Recipe, table: Table) -> bool:
-    """True if the paper reports the measure that we have, on the corpus and at the size that we have."""
+    """Return True if the paper reports the measure that we have, on the corpus and at the size that we have."""
     return table.tier == "paper" and table.corpus == recipe.paper_corpus and table.metric in recipe.columns()
 
 
@@ -134,7 +135,7 @@ def _tried(line: Line) -> set[float]:
 
 
 def _at_rate(line: Line, rate: float) -> str:
-    """The mean dev error of a row's trainings with a learning rate, and by how many of their seeds it was chosen."""
+    """Return the mean dev error of a row's trainings with a learning rate, and how many of their seeds chose it."""
     chosen, others = ([each for each in group if each.rate == rate] for group in (line.outcomes, line.tried))
     dev_errors = [each.values["dev"] for each in (*chosen, *others) if "dev" in each.values and not each.broken]
     trained = len(chosen) + len(others)
@@ -149,7 +150,7 @@ def _rate_heading(table: Table) -> list[str]:
 
 
 def chosen_rates(line: Line) -> str:
-    """The chosen learning rates, and whether a better one may lie beyond those that were tried."""
+    """Return the chosen learning rates, and whether a better one may lie beyond those that were tried."""
     chosen = Counter(each.rate for each in line.outcomes if each.rate is not None)
     ends = {min(_tried(line)), max(_tried(line))} if chosen else set()
     at_edge = 2 * sum(chosen[end] for end in ends) >= chosen.total() > 0
@@ -168,7 +169,7 @@ def _converged(line: Line) -> str:
 
 
 def _common_heading(table: Table) -> list[str]:
-    """The heading of the steps to the error that all trainings reach; nothing where no curves are known."""
+    """Return the heading of the steps to the error that all trainings reach; nothing where no curves are known."""
     level = table.common_level
     return [] if level is None else [f"our steps to dev {error_rates.SHORT_NAMES[table.metric]} {100 * level:.1f} %"]
 

@@ -43,11 +43,11 @@ class Plan(ABC):
 
     @abstractmethod
     def power(self, n: int, level: float = LEVEL) -> float:
-        """The chance of seeing the effect that matters with a p of at most `level`."""
+        """Return the chance of seeing the effect that matters with a p of at most `level`."""
 
     @abstractmethod
     def detectable(self, n: int, level: float = LEVEL) -> float | None:
-        """The smallest effect that is seen with a power of `WANTED`; None where it sees none."""
+        """Return the smallest effect that is seen with a power of `WANTED`; None where it sees none."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class MeanPlan(Plan):
     relevant: float
 
     def power(self, n: int, level: float = LEVEL) -> float:
-        """The chance of seeing the difference that matters."""
+        """Return the chance of seeing the difference that matters."""
         error, degrees = self._error_and_degrees(n)
         return t_power(self.relevant / error, degrees, level) if error else 1.0
 
     def detectable(self, n: int, level: float = LEVEL) -> float:
-        """The smallest difference that is seen."""
+        """Return the smallest difference that is seen."""
         error, degrees = self._error_and_degrees(n)
         return error * _smallest(lambda shift: t_power(shift, degrees, level), 1e4) if error else 0.0
 
@@ -93,11 +93,11 @@ class SpreadPlan(Plan):
     """
 
     def power(self, n: int, level: float = LEVEL) -> float:
-        """The chance of seeing a standard deviation `RELEVANT_SPREAD` times as large."""
+        """Return the chance of seeing a standard deviation `RELEVANT_SPREAD` times as large."""
         return self._power(RELEVANT_SPREAD, n, level)
 
     def detectable(self, n: int, level: float = LEVEL) -> float | None:
-        """The smallest ratio of standard deviations that is seen."""
+        """Return the smallest ratio of standard deviations that is seen."""
         ratio = _smallest(lambda ratio: self._power(1 + ratio, n, level), 1e3) + 1
         return ratio if self._power(ratio, n, level) > WANTED - 0.01 else None
 
@@ -114,11 +114,11 @@ class SharePlan(Plan):
     others: int
 
     def power(self, n: int, level: float = LEVEL) -> float:
-        """The chance of seeing all shares where each is `RELEVANT_SHARE`."""
+        """Return the chance of seeing all shares where each is `RELEVANT_SHARE`."""
         return self._power(RELEVANT_SHARE, n, level)
 
     def detectable(self, n: int, level: float = LEVEL) -> float | None:
-        """The smallest share that is seen in all rows."""
+        """Return the smallest share that is seen in all rows."""
         share = _smallest(lambda share: self._power(share, n, level), 1.0)
         return share if self._power(share, n, level) > WANTED - 0.01 else None
 
@@ -205,7 +205,7 @@ Rule = Callable[[Table], Evidence]
 
 
 def decide(evidence: Mapping[str, Evidence], family: str = "") -> dict[str, Verdict]:
-    """A verdict for each claim of a family by its name; a test that answers several claims is counted once."""
+    """Return a verdict for each claim of a family by its name; a test that answers several claims is counted once."""
     p_values = {each.text: each.p for each in evidence.values() if each.p is not None}
     adjusted = statistics.holm(p_values)
     level = LEVEL / max(1, len(p_values))
@@ -227,7 +227,7 @@ def _verdict(evidence: Evidence, p_adjusted: float | None, level: float, family:
 
 
 def _decided(evidence: Evidence, correction: float) -> str:
-    """The verdict by p values times a correction: what the claim says first, then whether the effect matters."""
+    """Return the verdict by p values times a correction: what the claim says first, then whether the effect matters."""
     sign, supports, opposes = evidence.p_of_sign, evidence.supports, evidence.opposes
     if sign is not None and supports is not None and opposes is not None and sign * correction <= LEVEL:
         return SUPPORTED if supports < opposes else NOT_SUPPORTED
@@ -235,7 +235,7 @@ def _decided(evidence: Evidence, correction: float) -> str:
 
 
 def _power_text(sensitivity: Sensitivity, power: float, needed: int | None, level: float) -> str:
-    """The power in words: what could have been seen, and how many trainings would see what matters."""
+    """Return the power in words: what could have been seen, and how many trainings would see what matters."""
     size = sensitivity.plan.detectable(sensitivity.trainings, level)
     seen = "nothing" if size is None else sensitivity.detectable.format(f"{sensitivity.factor * size:.3g}")
     many = f"more than {LIMIT:,}" if needed is None else f"{needed:,}"
@@ -246,7 +246,7 @@ def _power_text(sensitivity: Sensitivity, power: float, needed: int | None, leve
 
 
 def trainings_needed(plan: Plan, level: float = LEVEL) -> int | None:
-    """The smallest number of trainings of each row with a power of `WANTED`; None where `LIMIT` are not enough."""
+    """Return the least number of trainings of each row with a power of `WANTED`; None where `LIMIT` are not enough."""
     low, high = 1, 2
     while plan.power(high, level) < WANTED:
         if high == LIMIT:
@@ -259,7 +259,7 @@ def trainings_needed(plan: Plan, level: float = LEVEL) -> int | None:
 
 
 def t_power(shift: float, degrees: float, level: float = LEVEL) -> float:
-    """The power of a two-tailed t-test, where the difference is so many standard errors: the tail on its side.
+    """Return the power of a two-tailed t-test, where the difference is so many standard errors: the tail on its side.
 
     The noncentral t distribution, with the standard deviation's chi distribution summed over a grid.
     """
@@ -269,7 +269,7 @@ def t_power(shift: float, degrees: float, level: float = LEVEL) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _limits(degrees: float, level: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The smallest differences that are seen, in true standard errors, by what the estimated one is; its weights."""
+    """Return the smallest differences that are seen, in true standard errors, by the estimated one; its weights."""
     spread = 8 / math.sqrt(degrees)
     ratio = np.linspace(max(1e-3, 1 - spread), 1 + spread, 300)  # of the estimated deviation to the true one
     density = np.exp((degrees - 1) * np.log(ratio) - degrees * (ratio**2 - 1) / 2)
@@ -278,7 +278,7 @@ def _limits(degrees: float, level: float) -> tuple[tuple[float, ...], tuple[floa
 
 
 def _smallest(power: Callable[[float], float], largest: float) -> float:
-    """The smallest effect with a power of `WANTED`, at most `largest`."""
+    """Return the smallest effect with a power of `WANTED`, at most `largest`."""
     low, high = 0.0, largest
     for _ in range(40):
         middle = (low + high) / 2

@@ -25,7 +25,7 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def precision(name: str) -> torch.dtype:
-    """The type of operands of a precision. Raises ArgumentError for a name that is none."""
+    """Return the type of operands of a precision. Raises ArgumentError for a name that is none."""
     require_known("precision", name, PRECISIONS)
     return PRECISIONS[name]
 
@@ -49,7 +49,7 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def cores() -> int:
-    """Number of processors of this machine."""
+    """Return the number of processors of this machine."""
     return os.cpu_count() or 1
 
 
@@ -63,12 +63,12 @@ def check_threads(key: str, wanted: int | None) -> None:
 
 
 def reading_workers(wanted: int | None) -> int:
-    """Number of threads that read audio ahead: `wanted`, or by default one for every two cores, one to four."""
+    """Return the number of threads that read audio ahead: `wanted`, by default one for every two cores, one to four."""
     return min(max(cores() // 2, 1), 4) if wanted is None else wanted
 
 
 def threads(wanted: int | None) -> int:
-    """Number of threads to use: `wanted`, or by default at most two, because more were never measured.
+    """Return the number of threads to use: `wanted`, or by default at most two, because more were never measured.
 
     torch's own default is the number of cores, or the environment variable OMP_NUM_THREADS.
     """

@@ -139,12 +139,12 @@ class ReportedElsewhere(LasError):
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the number of this process, from 0."""
     return 0 if _peers is None else _peers.rank
 
 
 def world_size() -> int:
-    """Number of processes of this training."""
+    """Return the number of processes of this training."""
     return 1 if _peers is None else _peers.world_size
 
 
@@ -185,7 +185,7 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
 
 
 def _once(error: BaseException, peers: Peers) -> BaseException:
-    """The error itself, or ReportedElsewhere if another process has reported the same."""
+    """Return the error itself, or ReportedElsewhere if another process has reported the same."""
     if not isinstance(error, LasError):
         return error
     main = json.loads(peers.store.get(_key(0)))["pid"]  # torchrun keeps the store when it starts processes again

@@ -63,13 +63,13 @@ class StorageError(LasError):
 
 
 def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[str]:
-    """The `count` names closest to a misspelt one, best first (all of them when there are no more)."""
+    """Return the `count` names closest to a misspelt one, best first (all of them when there are no more)."""
     names = sorted(set(candidates))
     return difflib.get_close_matches(name, names, n=count, cutoff=0.0)
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str:
-    """The sentence that ends an unknown-name error: ` Did you mean a, b or c?`"""
+    """Return the sentence that ends an unknown-name error: ` Did you mean a, b or c?`"""
     names = nearest(name, candidates)
     if not names:
         return ""
@@ -84,7 +84,7 @@ def require_known(key: str, value: str, known: Collection[str]) -> None:
 
 
 def first_of(names: Iterable[str], count: int = 10) -> str:
-    """The first of some names, and the number of further ones: `a, b and 3 more`."""
+    """Return the first of some names, and the number of further ones: `a, b and 3 more`."""
     names = list(names)
     more = f" and {len(names) - count:,} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more

@@ -133,7 +133,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _number(path: Path) -> int | None:
-    """Number that a file holds; None for `max` and for a missing file."""
+    """Return the number that a file holds; None for `max` and for a missing file."""
     words = _words(path)
     return int(words[0]) if words and words[0].isdecimal() else None
 

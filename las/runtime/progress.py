@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
 
 
 def table(first: str, *numbers: str, title: str | None = None) -> Table:
-    """A table with a column of words, folded where they are long, and columns of numbers."""
+    """Return a table with a column of words, folded where they are long, and columns of numbers."""
     made = Table(title=title)
     made.add_column(first, overflow="fold")  # an ellipsis would hide the end of a path
     for heading in numbers:

@@ -11,12 +11,12 @@ FOLDER = Path(__file__).parents[1] / "templates"
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of a template with its variables. Raises jinja2.UndefinedError for a variable that is not given."""
+    """Return the text of a template with its variables. Raises jinja2.UndefinedError for one that is not given."""
     return _environment().get_template(template).render(values)
 
 
 def macro(template: str, name: str, **values: Any) -> str:
-    """The text of one macro of a template, without surrounding white space."""
+    """Return the text of one macro of a template, without surrounding white space."""
     return str(getattr(_environment().get_template(template).module, name)(**values)).strip()
 
 

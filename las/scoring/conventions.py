@@ -65,7 +65,7 @@ CONVENTIONS = {convention.name: convention for convention in _ALL}
 
 
 def convention(name: str) -> Convention:
-    """The convention of a name. Raises ConfigError with the nearest names for an unknown one."""
+    """Return the convention of a name. Raises ConfigError with the nearest names for an unknown one."""
     if name not in CONVENTIONS:
         raise ConfigError(f"convention={name}: there is no such convention.{suggest(name, CONVENTIONS)}")
     return CONVENTIONS[name]

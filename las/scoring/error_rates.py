@@ -167,7 +167,7 @@ def error_rate(
 
 
 def wer(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -> float:
-    """The word error rate of a sentence, or of a list of sentences together, as `las score` counts it.
+    """Return the word error rate of a sentence, or of a list of sentences together, as `las score` counts it.
 
     A sentence is a text, split at white space, or a list of words. Raises ArgumentError unless there are as many
     hypotheses as references.
@@ -182,7 +182,7 @@ def wer(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -
 
 
 def cer(reference: str | Sequence[Tokens], hypothesis: str | Sequence[Tokens]) -> float:
-    """The character error rate of a sentence or of a list of sentences; the single spaces between words count.
+    """Return the character error rate of a sentence or of a list of sentences; the single spaces between words count.
 
     Sentences and errors are those of `wer`.
 
@@ -212,7 +212,7 @@ def summarise(
     missing: Sequence[str] = (),
     seed: int = 0,
 ) -> Score:
-    """The score of utterances that are aligned already.
+    """Return the score of utterances that are aligned already.
 
     `speakers` gives the speaker of each id, `subsets` the names of the parts it belongs to. Raises DataError for no
     utterances.
@@ -244,7 +244,7 @@ def known_metric(metric: str) -> str:
 
 
 def count(alignments: Iterable[Alignment]) -> ErrorRate:
-    """The errors of alignments."""
+    """Return the errors of alignments."""
     listed = list(alignments)
     kinds = Counter(aligned.kind for alignment in listed for aligned in alignment)
     return ErrorRate(kinds["substitution"], kinds["deletion"], kinds["insertion"], kinds["correct"], len(listed))
@@ -266,8 +266,9 @@ def interval(rates: Mapping[str, ErrorRate], speakers: Mapping[str, str], seed: 
 
 
 def resample(counts: Sequence[Sequence[int]], seed: int) -> Counts:
-    """Sums over the units of resampled tests, [kinds of counts, REPLICATIONS]; `counts` has one value for each unit in
-    each row."""
+    """Return sums over the units of resampled tests, [kinds of counts, REPLICATIONS]; `counts` has one value for each
+    unit in each row.
+    """
     generator = np.random.default_rng(seed)
     table = np.asarray(counts, np.int64)
     units = table.shape[1]
@@ -297,7 +298,7 @@ def as_dict(score: Score, metric: str) -> dict[str, Any]:
 
 
 def rate_as_dict(rate: ErrorRate, metric: str) -> dict[str, Any]:
-    """The counts of an error rate, and the rate itself under the name of its metric."""
+    """Return the counts of an error rate, and the rate itself under the name of its metric."""
     return {metric: rate.rate, **rate._asdict(), "words": rate.words}
 
 
@@ -349,7 +350,7 @@ def _confusions(alignments: Iterable[Alignment]) -> tuple[Confusion, ...]:
 
 
 def in_characters(alignment: Alignment) -> Alignment:
-    """The characters of aligned words with the fewest errors; a space between words is `<space>`."""
+    """Return the characters of aligned words with the fewest errors; a space between words is `<space>`."""
     reference, hypothesis = _texts(alignment)
     (chunks,) = jiwer.process_characters(reference, hypothesis).alignments
     characters: list[Aligned] = []
@@ -370,7 +371,7 @@ def _characters(alignment: Alignment) -> ErrorRate:
 
 
 def _texts(alignment: Alignment) -> tuple[str, str]:
-    """Reference and hypothesis; optional words that the hypothesis omits are left out of the reference."""
+    """Return the reference and hypothesis; optional words that the hypothesis omits are left out of the reference."""
     spoken = [aligned.reference for aligned in alignment if (aligned.kind, aligned.hypothesis) != ("correct", None)]
     reference = " ".join(token for token in spoken if token is not None)
     return reference, " ".join(aligned.hypothesis for aligned in alignment if aligned.hypothesis is not None)

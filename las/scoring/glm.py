@@ -58,7 +58,7 @@ class MappingRules:
     _fitting: dict[str, list[Rule]] = field(default_factory=dict, compare=False, repr=False)
 
     def apply(self, text: str) -> str:
-        """The text rewritten in one pass from left to right, as rfilter1 does it."""
+        """Return the text rewritten in one pass from left to right, as rfilter1 does it."""
         folded = text if self.case_sensitive else upper(text)
         output = []
         position = 0
@@ -74,7 +74,7 @@ class MappingRules:
         return "".join(output)
 
     def filter(self, text: str) -> str:
-        """The text as csrfilt.sh -dh leaves it: upper case, rules, hyphens inside words split, (a b) as (a) (b).
+        """Return the text as csrfilt.sh -dh leaves it: upper case, rules, hyphens inside words split, (a b) as (a) (b).
 
         Raises DataError for brackets that do not match, which csrfilt.sh refuses.
         """
@@ -129,7 +129,7 @@ class Glm:
         return cls(path, reference.name, hashlib.sha256(content).hexdigest(), reference, hypothesis)
 
     def filter_segments(self, segments: Iterable[Segment]) -> list[Segment]:
-        """References as csrfilt.sh -i stm -t ref -dh leaves them. Raises DataError naming the segment."""
+        """Return the references as csrfilt.sh -i stm -t ref -dh leaves them. Raises DataError naming the segment."""
         filtered = []
         for segment in segments:
             try:
@@ -192,7 +192,7 @@ def _shared(word: CTMWord, texts: list[str]) -> list[CTMWord]:
 
 
 def _applying(path: Path, lines: Iterable[str], kind: tuple[str, str]) -> list[tuple[int, str]]:
-    """The lines, with their numbers, that apply to an input of this format and purpose."""
+    """Return the lines, with their numbers, that apply to an input of this format and purpose."""
     applying = []
     applies = True
     for number, line in enumerate(lines, start=1):

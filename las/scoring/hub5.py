@@ -56,7 +56,8 @@ def filtered(
 
 
 def repaired(reference: Sequence[Segment]) -> list[Segment]:
-    """Reference without what csrfilt.sh refuses in LDC's files, as Kaldi's preparation of eval2000 repairs it.
+    """Return the reference without what csrfilt.sh refuses in LDC's files, as Kaldi's preparation of eval2000 repairs
+    it.
 
     `((` and `))` become one bracket each, and the marks of an aside (`<B_ASIDE>`, `<E_ASIDE>`) are removed.
     """

@@ -39,7 +39,7 @@ _FOLDINGS = {size: _folding(column) for column, size in enumerate(SIZES)}
 
 
 def phone_set(size: int) -> tuple[str, ...]:
-    """The phones of one set, in the order of the table: all 61 labels, or the 48 or 39 phones they fold to."""
+    """Return the phones of one set, in the order of the table: all 61 labels, or the 48 or 39 phones they fold to."""
     if size not in SIZES:
         raise DataError(f"there is no set of {size} phones: phone_set is 61, 48 or 39")
     column = SIZES.index(size)
@@ -47,7 +47,7 @@ def phone_set(size: int) -> tuple[str, ...]:
 
 
 def fold(symbol: str, size: int) -> str | None:
-    """The phone of the set of `size` that a label of any of the three sets belongs to; None where it is deleted.
+    """Return the phone of the set of `size` that a label of any of the three sets belongs to; None where it is deleted.
 
     Folding only goes down: a symbol that is already coarser than the set asked for stays what it is. `q` stays in the
     set of 61, which holds the labels as they are, and is deleted from the others.
@@ -62,5 +62,5 @@ def fold(symbol: str, size: int) -> str | None:
 
 
 def fold_text(text: str, size: int) -> list[str]:
-    """The phones of the set of `size` of a text in labels, without those that are deleted. Raises as `fold`."""
+    """Return the phones of the set of `size` of a text in labels, without those that are deleted. Raises as `fold`."""
     return [phone for symbol in text.split() if (phone := fold(symbol, size)) is not None]

@@ -136,7 +136,7 @@ def segments(first: Alignment, second: Alignment) -> list[ErrorSegment]:
 
 
 def _words(alignment: Alignment) -> Iterator[_AlignedWord]:
-    """Reference words of an alignment; insertions at its end come as a correct word."""
+    """Yield the reference words of an alignment; insertions at its end come as a correct word."""
     insertions = 0
     for aligned in alignment:
         if aligned.kind == "insertion":

@@ -76,7 +76,7 @@ def _sequence(text: str, position: int, depth: int) -> tuple[list[Item], int]:
 
 
 def _alternatives(text: str, start: int, depth: int) -> tuple[Alternatives, int]:
-    """The alternatives that open at `start`, and the position behind their `}`."""
+    """Return the alternatives that open at `start`, and the position behind their `}`."""
     if depth > MAX_DEPTH:
         raise DataError(f"alternatives {text[start : start + 40]!r} are nested more than {MAX_DEPTH} deep")
     sequences: list[list[Item]] = []
@@ -130,7 +130,7 @@ class _Graph:
 
 
 def network(items: Sequence[Item]) -> Network:
-    """The network of a transcript, its arcs numbered."""
+    """Return the network of a transcript, its arcs numbered."""
     graph = _Graph()
     start, first = graph.node(), graph.node()
     stop = graph.node() if items else first

@@ -183,7 +183,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 
 def _num_openings(text: str | bytes) -> int:
-    """Number of brackets that may begin a list or an object; no value is nested deeper."""
+    """Return the number of brackets that may begin a list or an object; no value is nested deeper."""
     return text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
 
 

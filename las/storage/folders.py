@@ -20,7 +20,7 @@ class Found(NamedTuple):
     left_out: dict[str, list[Path]]
 
     def remarks(self) -> list[str]:
-        """A line for each reason, with the number of what was left out and the first three of them."""
+        """Return a line for each reason, with the number of what was left out and the first three of them."""
         return [
             f"{self.folder}: left out, {reason} ({len(paths):,}): "
             f"{first_of((str(path.relative_to(self.folder)) for path in sorted(paths)), 3)}"

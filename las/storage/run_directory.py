@@ -121,7 +121,7 @@ def _with_later(signed: Config, like: Config) -> Config:
 
 
 def _holder(config: Config, key: str) -> tuple[Config, str]:
-    """The section of a config that a dotted key is in, empty if there is none, and the key's last part."""
+    """Return the section of a config that a dotted key is in, empty if there is none, and the key's last part."""
     *sections, last = key.split(".")
     for section in sections:
         value = config.get(section)
@@ -294,7 +294,7 @@ def require_growth(before: Config, after: Config, result: Mapping[str, Any] | No
 
 
 def describe(lengths: Lengths) -> str:
-    """The changes in words: `trainer.max_steps 500 -> 2000`."""
+    """Return the changes in words: `trainer.max_steps 500 -> 2000`."""
     return ", ".join(f"trainer.{key} {shown(old)} -> {shown(new)}" for key, (old, new) in lengths.items())
 
 

@@ -70,7 +70,7 @@ def is_interval(value: Any) -> TypeGuard[list[float]]:
 
 
 def config(folder: Path) -> dict[str, Any]:
-    """The content of config.json, as it was written. Raises StorageError for a damaged one."""
+    """Return the content of config.json, as it was written. Raises StorageError for a damaged one."""
     path = folder / "config.json"
     values = bounded.stored(path)
     _require(f"{path}", CONFIG._replace(needed={"corpus": OBJECT}).faults(values))
@@ -78,7 +78,7 @@ def config(folder: Path) -> dict[str, Any]:
 
 
 def result(folder: Path) -> dict[str, Any] | None:
-    """The content of result.json; None without one. Raises StorageError for a damaged one."""
+    """Return the content of result.json; None without one. Raises StorageError for a damaged one."""
     path = folder / "result.json"
     if not path.exists():
         return None
@@ -88,7 +88,7 @@ def result(folder: Path) -> dict[str, Any] | None:
 
 
 def environment(folder: Path) -> dict[str, Any]:
-    """The content of environment.json; empty without one. Raises StorageError for a damaged one."""
+    """Return the content of environment.json; empty without one. Raises StorageError for a damaged one."""
     path = folder / "environment.json"
     values = bounded.stored(path) if path.exists() else {}
     _require(f"{path}", ENVIRONMENT.faults(values))
@@ -122,7 +122,7 @@ _CHANCE = Kinds({}, {"error": NUMBER, "token_accuracy": NUMBER})
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """The events of a training, without an incomplete line at the end; an empty list without any.
+    """Return the events of a training, without an incomplete line at the end; an empty list without any.
 
     Raises StorageError for a damaged file, with the line.
     """
@@ -155,7 +155,7 @@ def gap(before: float, after: float) -> float:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, shortened."""
+    """Return a value in a message, shortened."""
     text = ascii(value) if isinstance(value, str | bool | int | float) else f"{type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:40]}..."
 

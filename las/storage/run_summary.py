@@ -78,7 +78,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def read(folder: Path) -> RunSummary:
-    """The summary of a run folder, by its files."""
+    """Return the summary of a run folder, by its files."""
     problems: list[str] = []
     config = _object(folder / "config.json", run_records.CONFIG.faults, problems)
     result = _object(folder / "result.json", run_records.result_faults, problems)
@@ -139,7 +139,7 @@ class _Events:
             problems.append(f"{path.name}: damaged ({bounded.reason(error)})")
 
     def last(self, event: str) -> dict[str, Any]:
-        """The last event of a kind; empty if there is none, or if it is damaged."""
+        """Return the last event of a kind; empty if there is none, or if it is damaged."""
         where = self.tail.rfind(b'"event": "%s"' % event.encode())
         if where < 0:
             return {}
@@ -163,7 +163,7 @@ class _Events:
 
 
 def _last_lines(file: BinaryIO, size: int) -> tuple[int, bytes]:
-    """The end of a file up to its last whole line, and where that begins; a line may be being written now.
+    """Return the end of a file up to its last whole line, and where that begins; a line may be being written now.
 
     A validation is among them if there is one.
     """
@@ -185,7 +185,7 @@ def _event(line: bytes, start: int) -> _Event:
 
 
 def _event_from(file: BinaryIO, offset: int) -> _Event | None:
-    """The first event whose line begins after a place of the file (or at its beginning); None if there is none."""
+    """Return the first event whose line begins after a place of the file (or at its beginning), or None."""
     file.seek(offset)
     if offset:
         file.readline(bounded.LINE)
@@ -206,7 +206,7 @@ def _seconds_between(file: BinaryIO, first: _Event, last: _Event) -> float:
 
 
 def _object(path: Path, faults: Callable[[Mapping[str, Any]], Iterable[str]], problems: list[str]) -> dict[str, Any]:
-    """The JSON object in a file, empty without one; what is wrong with it is added to the problems."""
+    """Return the JSON object in a file, empty without one; what is wrong with it is added to the problems."""
     try:
         values = bounded.read_object(path)
         problems += [f"{path.name}: damaged ({fault})" for fault in list(faults(values))[:1]]
@@ -220,7 +220,7 @@ def _object(path: Path, faults: Callable[[Mapping[str, Any]], Iterable[str]], pr
 
 
 def _state(folder: Path, result: Mapping[str, Any], problems: list[str]) -> str:
-    """The state of a run; a lock that is damaged is added to the problems."""
+    """Return the state of a run; a lock that is damaged is added to the problems."""
     try:
         is_held = lock.holder_lives(folder)
     except (OSError, ValueError) as error:
@@ -243,7 +243,7 @@ def _measure(values: Any) -> Measure | None:
 
 
 def _during_training(validation: Mapping[str, Any], config: Mapping[str, Any]) -> Measure | None:
-    """The error rate of the last validation; None for a language model.
+    """Return the error rate of the last validation; None for a language model.
 
     Earlier releases did not record the metric: there it is in phones where the tokens are phones.
     """

@@ -41,7 +41,7 @@ def read(path: Path, limit: int = bounded.LINES) -> str:
 
 
 def encoding(content: bytes) -> tuple[bytes, str]:
-    """The byte order mark at the beginning of a text, and the encoding that it says; UTF-8 without one."""
+    """Return the byte order mark at the beginning of a text, and the encoding that it says; UTF-8 without one."""
     return next(((mark, name) for mark, name in _MARKS if content.startswith(mark)), (b"", "utf-8"))
 
 
@@ -87,7 +87,7 @@ def words(path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def number(text: str) -> float:
-    """Number in decimal notation, `17`, `-0.5` or `1e-3`. Raises ValueError for any other text, and for infinity."""
+    """Return the number in decimal notation, `17`, `-0.5` or `1e-3`. Raises ValueError for others, and infinity."""
     value = float(text) if _NUMBER.fullmatch(text) else float("nan")
     if not abs(value) < float("inf"):
         raise ValueError(f"{text[:40]!r}{'...' if len(text) > 40 else ''} is not a number")
@@ -95,7 +95,7 @@ def number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Number of seconds from 0 to `MAX_SECONDS`, in decimal notation. Raises ValueError for any other text."""
+    """Return the number of seconds from 0 to `MAX_SECONDS`, in decimal notation. Raises ValueError for other text."""
     if not 0 <= (value := number(text)) <= MAX_SECONDS:
         raise ValueError(f"{text[:40]!r} is not from 0 to {MAX_SECONDS:g} seconds")
     return value

@@ -99,7 +99,7 @@ def _pairs(sentences: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 
 
 def _first(counts: dict[int, int]) -> int:
-    """The key of the largest value, the lowest of several; the end of the sentence where there are none."""
+    """Return the key of the largest value, the lowest of several; the end of the sentence where there are none."""
     return min(counts, key=lambda key: (-counts[key], key), default=BOUNDARY)
 
 
@@ -143,7 +143,7 @@ class _References:
         self.places = np.arange(size + 1, dtype=np.int32)
 
     def best_edit(self, hypothesis: list[int]) -> tuple[int, list[int]]:
-        """The hypothesis after its best insertion, substitution or deletion, with its summed distance.
+        """Return the hypothesis after its best insertion, substitution or deletion, with its summed distance.
 
         The distance after an edit at a place is the least sum, over the places of a reference, of that of what lies
         before both and that of what lies behind both.

@@ -59,7 +59,7 @@ class Selection(NamedTuple):
     chance_error: float = math.inf
 
     def best(self, validations: Sequence[DevResult]) -> DevResult:
-        """The validation that is selected; the earliest of equally good ones."""
+        """Return the validation that is selected; the earliest of equally good ones."""
         return min(validations, key=self._rank)
 
     def _rank(self, each: DevResult) -> tuple[int | float, ...]:

@@ -42,7 +42,7 @@ class PreparedCorpus(NamedTuple):
 
     @devices.garbage_paused()
     def problems(self, split: str, model: SpeechModel | None = None) -> list[QualityProblem]:
-        """The problems of a split (`Corpus.problems`), read by as many threads as there are processors.
+        """Return the problems of a split (`Corpus.problems`), read by as many threads as there are processors.
 
         With a model, those of utterances that are too short for it are among them.
         """
@@ -56,11 +56,11 @@ class PreparedCorpus(NamedTuple):
         return self.corpus.problems(utterances, num_states, threads, self.limits, self.readings, title, ctc)
 
     def unknown(self, split: str) -> quality.Unknown:
-        """The symbols of a split's transcripts that the tokens lack."""
+        """Return the symbols of a split's transcripts that the tokens lack."""
         return quality.unknown_symbols(self.splits[split], self.corpus.tokens)
 
     def remedy(self) -> str:
-        """The command or setting that gives the tokenizer every symbol of every split."""
+        """Return the command or setting that gives the tokenizer every symbol of every split."""
         return self.corpus.tokens.remedy(
             {symbol for split in self.splits for symbol in self.unknown(split).utterance_ids}
         )
@@ -86,7 +86,7 @@ def prepare(corpus: Corpus, data_dir: Path, limits: QualityLimits) -> PreparedCo
 
 
 def prepared(corpus: Corpus, data_dir: str) -> Splits:
-    """The splits of a checkpoint's corpus, for verbs that do not train.
+    """Return the splits of a checkpoint's corpus, for verbs that do not train.
 
     The default `data_dir` is created if it is missing, and missing parts are prepared in it as by `las prepare`.
     Raises ConfigError for any other `data_dir` that does not exist, with the command that prepares the corpus there.
@@ -103,7 +103,7 @@ def prepared(corpus: Corpus, data_dir: str) -> Splits:
 
 
 def readings_path(corpus: Corpus, data_dir: Path) -> Path:
-    """The file that caches the audio scans of a corpus, next to its manifests and shared by all settings."""
+    """Return the file that caches the audio scans of a corpus, next to its manifests and shared by all settings."""
     return data_dir / "manifests" / f"{corpus.name}.audio.jsonl"
 
 

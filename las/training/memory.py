@@ -18,7 +18,7 @@ PEAK_RESET = Path("/proc/self/clear_refs")
 
 
 def allocated(run: Callable[[], object], device: torch.device) -> int:
-    """The peak of torch's allocated memory while `run` runs, in bytes beyond that before.
+    """Return the peak of torch's allocated memory while `run` runs, in bytes beyond that before.
 
     On a GPU torch's allocator records it. On a CPU it is computed from the allocations in torch's profiler, without the
     memory that compiled code allocates itself (oneDNN's buffers, C++ containers, threads); `resident` includes that.
@@ -43,7 +43,7 @@ def allocated(run: Callable[[], object], device: torch.device) -> int:
 
 
 def resident(run: Callable[[], object], device: torch.device) -> int | None:
-    """The peak growth of the process's resident memory while `run` runs, in bytes.
+    """Return the peak growth of the process's resident memory while `run` runs, in bytes.
 
     It is measured by Linux for the whole process; None on other systems and for a GPU.
     """
@@ -59,7 +59,7 @@ def resident(run: Callable[[], object], device: torch.device) -> int | None:
 
 
 def _status(name: str) -> int:
-    """A size of the process in bytes."""
+    """Return a size of the process in bytes."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return 1024 * int(line.split()[1])
 

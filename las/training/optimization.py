@@ -189,7 +189,7 @@ class WeightNoise:
 def choose(
     named_parameters: Iterable[tuple[str, nn.Parameter]], patterns: Sequence[str], where: str
 ) -> list[nn.Parameter]:
-    """The parameters whose names match one of the patterns, in their order.
+    """Return the parameters whose names match one of the patterns, in their order.
 
     Args:
         named_parameters: names and parameters, from `nn.Module.named_parameters`.
@@ -273,7 +273,7 @@ class Nadam(torch.optim.Optimizer):
         torch._foreach_addcdiv_(parameters, ahead, roots, rates)
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        """The state of a parameter. Its step is a tensor on the CPU, as in torch's own optimisers."""
+        """Return the state of a parameter. Its step is a tensor on the CPU, as in torch's own optimisers."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)

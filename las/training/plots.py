@@ -15,12 +15,12 @@ MISSING = "pictures need matplotlib: pip install 'las-asr[plots]'"
 
 
 def available() -> bool:
-    """True if matplotlib is installed, so that pictures can be drawn."""
+    """Return True if matplotlib is installed, so that pictures can be drawn."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def blank_figure(width: float, height: float) -> Any:
-    """A matplotlib figure, its sides in inches. Raises LasError without matplotlib."""
+    """Return a matplotlib figure, its sides in inches. Raises LasError without matplotlib."""
     if not available():
         raise LasError(MISSING)
     from matplotlib.figure import Figure  # no pyplot: no global state, no display
@@ -80,7 +80,7 @@ def draw_attention(
 
 
 def shown(symbol: str) -> str:
-    """The label of a symbol: itself, or `(space)`."""
+    """Return the label of a symbol: itself, or `(space)`."""
     return "(space)" if symbol.isspace() else symbol
 
 
@@ -123,7 +123,7 @@ def rates_picture(points: Sequence[tuple[float, float, float]], suggestion: floa
 
 
 def pixels(path: Path) -> Any:
-    """The pixels of a PNG, an array [height, width, colours] of floats for TensorBoard."""
+    """Return the pixels of a PNG, an array [height, width, colours] of floats for TensorBoard."""
     from matplotlib.image import imread
 
     return imread(path)

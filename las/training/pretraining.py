@@ -117,7 +117,7 @@ def stages(config: Config) -> list[Stage]:
 
 
 def _changed(config: Config, changes: Changes) -> Config:
-    """The config of a stage."""
+    """Return the config of a stage."""
     stage_config = config | {key: _merged(config[key], getattr(changes, key)) for key in SECTIONS}
     listener = stage_config["model"]["listener"]
     hidden_size = max(1, round(changes.width * listener["hidden_size"]))
@@ -136,7 +136,7 @@ def _merged(values: Any, changes: Any) -> Any:
 
 
 def _compared(config: Config) -> Config:
-    """The part of a config that a stage may change."""
+    """Return the part of a config that a stage may change."""
     compared = {key: config[key] for key in SECTIONS}
     return compared | {"trainer": {"accumulate": config["trainer"]["accumulate"]}}
 
@@ -217,7 +217,7 @@ def transfer_parameters(
 def _name_in_new_model(
     name: str, source_state: Mapping[str, Tensor], target_state: Mapping[str, Tensor], new_layers: str
 ) -> str:
-    """The name in the new model of a tensor of the old one: only the top layer moves, unless it is the first."""
+    """Return the name in the new model of a tensor of the old one: only the top layer moves, unless it is the first."""
     layer = LAYER.fullmatch(name)
     top = _num_layers(source_state) - 1
     if layer is None or new_layers == "on_top" or int(layer[2]) != top or top == 0:
@@ -230,7 +230,7 @@ def _num_layers(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _index(source_shape: torch.Size, target_shape: torch.Size, sizes: tuple[int, int]) -> tuple[Tensor, ...] | None:
-    """The index of the smaller tensor's entries in the larger one; None if another size than the hidden one grew."""
+    """Return the index of the smaller tensor's entries in the larger one; None if another size than hidden grew."""
     if len(source_shape) != len(target_shape):
         return None
     axes = [_axis_index(old, new, *sizes) for old, new in zip(source_shape, target_shape, strict=True)]
@@ -240,7 +240,7 @@ def _index(source_shape: torch.Size, target_shape: torch.Size, sizes: tuple[int,
 
 
 def _axis_index(source_size: int, target_size: int, small: int, large: int) -> Tensor | None:
-    """The positions of a smaller axis, of c + k `small` entries, on a larger one (rule 2 above)."""
+    """Return the positions of a smaller axis, of c + k `small` entries, on a larger one (rule 2 above)."""
     if source_size == target_size:
         return torch.arange(source_size)
     num_blocks, remainder = divmod(target_size - source_size, large - small) if large > small else (0, 1)

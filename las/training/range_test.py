@@ -56,7 +56,7 @@ class Sweep:
             raise ArgumentError(f"low={self.low:g} must be above 0 and below high={self.high:g}")
 
     def rates(self) -> list[float]:
-        """The rate of each update."""
+        """Return the rate of each update."""
         ratio = self.high / self.low
         return [self.low * ratio ** (index / (self.updates - 1)) for index in range(self.updates)]
 
@@ -116,7 +116,7 @@ def run(
 def _batches(
     parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets
 ) -> Generator[loader.Batch]:
-    """The batches of a training from its first epoch on, without end."""
+    """Yield the batches of a training from its first epoch on, without end."""
     content, workers = manifest.content_hash(train), devices.reading_workers(parts.options.num_workers)
     source = loader.Loader(train, targets, corpus.sample_rate, workers, augment=parts.augment)
     for epoch in itertools.count():

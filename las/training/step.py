@@ -217,7 +217,7 @@ class GradientSum:
                 bucket.finish()
 
     def _divided(self, parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-        """Runs of parameters of one type that are not larger than a bucket."""
+        """Yield runs of parameters of one type that are not larger than a bucket."""
         run: list[nn.Parameter] = []
         for parameter in parameters:
             size = sum(each.nbytes for each in run) + parameter.nbytes

@@ -138,7 +138,7 @@ class Trainer:
         self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)
 
     def ending(self) -> str:
-        """The rule that ends the training where it stands, in words; empty if none does."""
+        """Return the rule that ends the training where it stands, in words; empty if none does."""
         validations = self.state.validations
         since_best = len(validations) - 1 - validations.index(self.selection.best(validations)) if validations else 0
         if since_best >= self.options.patience:
@@ -152,7 +152,7 @@ class Trainer:
         return float(min(self.stage.until, self.options.max_sub_epochs or self.stage.until))
 
     def _last_step(self, num_batches: int) -> int:
-        """The step that training ends at, at the latest, where epochs have `num_batches`."""
+        """Return the step that training ends at, at the latest, where epochs have `num_batches`."""
         length = self.options.validate_every
         if length is None:
             assert self.options.sub_epochs is not None

@@ -100,7 +100,7 @@ class Training:
         return [utterance for utterance in train if utterance.id not in targets.missing]
 
     def _targets(self, parts: TrainingParts) -> TrainingTargets:
-        """The targets of a stage; the first one, like any stage with other parts, may have to make them."""
+        """Return the targets of a stage; the first one, like any stage with other parts, may have to make them."""
         return parts.task.targets(self.corpus, parts.model, self.data.splits, self.folder.config)
 
     def run(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Training:
             progress.say(f"ended in {stage.name} of pretraining: {advice}", self.log)
 
     def _current_stage(self) -> Stage:
-        """The stage to resume: the current or the last one trained."""
+        """Return the stage to resume: the current or the last one trained."""
         if len(self.stages) == 1:
             return self.stages[0]
         sub_epochs, steps = checkpointing.reached(self.folder)
@@ -174,7 +174,7 @@ class Training:
         manifest_hash: str,
         before: Trainer | None,
     ) -> Trainer:
-        """The trainer of a stage, on this process's device; with the chance level of the stage `before`, if it can."""
+        """Return the trainer of a stage, on this process's device, with the chance level of the stage `before`."""
         options, model = parts.options, parts.model.to(self.device)
         parts.loss.to(self.device)
         torch.set_num_threads(devices.threads(options.threads))
@@ -218,8 +218,8 @@ class Training:
 
 
 def _end(result: dict[str, Any], trainer: Trainer) -> str:
-    """The end of a training in one line: steps, the checkpoint that is decoded, the rule that ended it, and whether it
-    has converged and beats the chance level.
+    """Return the end of a training in one line: steps, the checkpoint that is decoded, the rule that ended it, and
+    whether it has converged and beats the chance level.
     """
     name, first, best = trainer.validator.error_name, result["steps_to_converge"], result["best_step"]
     line = f"finished after {result['steps']} steps; best {name} at step {first}"

@@ -248,7 +248,7 @@ def from_config(config: Config) -> WarmStart:
 
 
 def _has_statistics(model: Trainable) -> bool:
-    """True if the features are normalised by statistics that are fitted to a corpus."""
+    """Return True if the features are normalised by statistics that are fitted to a corpus."""
     return model.features is not None and model.features.normalisation in FITTED
 
 
@@ -352,7 +352,7 @@ def remarks(transfer: Transfer, warm_start: WarmStart, section: Config) -> list[
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The module and the rest of a tensor's name; a parameter of its own stands for itself."""
+    """Return the module and the rest of a tensor's name; a parameter of its own stands for itself."""
     parts = name.split(".")
     size = 3 if len(parts) > 3 and parts[2].isdecimal() else min(2, len(parts) - 1)
     return ".".join(parts[:size]), ".".join(parts[size:])

@@ -45,11 +45,11 @@ class SampleBytes(NamedTuple):
     rest: int
 
     def described(self, num_bytes: int) -> str:
-        """A number of bytes, in samples where these have a fixed size: `12000 samples`."""
+        """Return a number of bytes, in samples where these have a fixed size: `12000 samples`."""
         return f"{num_bytes // self.row_bytes} samples" if self.row_bytes else f"{num_bytes} bytes of samples"
 
     def pieces(self) -> tuple[Piece, ...] | None:
-        """The file with the true size in its header; None where there is no room for it."""
+        """Return the file with the true size in its header; None where there is no room for it."""
         if self.true_size is None:
             return None
         after = self.size_at + len(self.true_size)
@@ -166,7 +166,7 @@ def _is_placeholder(size: int) -> bool:
 
 
 def _after_chunks(file: BinaryIO, layout: _Layout, start: int, size: int, file_bytes: int) -> int:
-    """The place after the samples and the chunks that follow them, where something else begins; the end if nothing."""
+    """Return the place after the samples and the chunks that follow them, where something else begins, or the end."""
     if start + size >= file_bytes:
         return file_bytes
     file.seek(start + size)
@@ -261,7 +261,7 @@ def ogg_streams(file: BinaryIO, place: int, end: int) -> list[range]:
 
 
 def _next_page(file: BinaryIO, place: int, end: int) -> int:
-    """The next place where a page begins, from `place` on; the end without one."""
+    """Return the next place where a page begins, from `place` on; the end without one."""
     while place < end:
         file.seek(place)
         window = file.read(min(_BLOCK_BYTES, end - place))

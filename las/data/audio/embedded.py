@@ -22,7 +22,7 @@ def samples(utterance: Utterance) -> tuple[np.ndarray, int]:
 
 
 def sound(utterance: Utterance) -> str:
-    """The audio of an utterance as flac in a data URI; empty where it cannot be read or is too long for a page."""
+    """Return the audio of an utterance as flac in a data URI; empty where it is unreadable or too long for a page."""
     if utterance.duration_s > LONGEST_S:
         return ""
     try:

@@ -132,7 +132,7 @@ def require_channel(name: str | Path, channel: int, channels: int) -> None:
 
 
 def conversion(path: str | Path) -> str:
-    """The command that converts an audio file of any kind to wav."""
+    """Return the command that converts an audio file of any kind to wav."""
     return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(str(Path(path).with_suffix('.wav').name))}"
 
 
@@ -220,7 +220,8 @@ def _find(path: str | Path, file: BinaryIO) -> Sequence[Stream]:
 
 
 def _appended(path: str | Path, file: BinaryIO, place: range) -> list[Stream]:
-    """The streams of a file that was appended to another one, in a range of its bytes that the first does not promise.
+    """Return the streams of a file that was appended to another one, in a range of its bytes that the first does not
+    promise.
 
     Raises DataError for other bytes there, unless they are few, or zeros.
     """
@@ -263,7 +264,7 @@ def _pieces(path: str | Path, declared: containers.SampleBytes) -> tuple[shards.
 
 @functools.lru_cache(maxsize=4096)
 def _compressed(path: str, place: range, size: int, modified_ns: int) -> Sequence[Stream]:
-    """The streams in a range of a file's bytes, which is searched once while the file has this size and time."""
+    """Return the streams in a range of a file's bytes, which is searched once while the file has this size and time."""
     with shards.open_binary(path) as file:
         file.seek(place.start)
         mark = file.read(4)
@@ -287,7 +288,7 @@ def _compressed(path: str, place: range, size: int, modified_ns: int) -> Sequenc
 
 
 def _flac_stream(path: str, file: BinaryIO, place: range, pieces: tuple[shards.Piece, ...]) -> Stream:
-    """A stream of flac; its samples are counted where its header does not say, as when it was written to a pipe."""
+    """Return a stream of flac; samples are counted where its header does not say, as when it was written to a pipe."""
     file.seek(place.start)
     stream = _opened(path, pieces, len(place), block=int.from_bytes(file.read(12)[10:], "big"))
     if stream.num_samples != _OPEN_LENGTH:
@@ -301,7 +302,7 @@ def _flac_stream(path: str, file: BinaryIO, place: range, pieces: tuple[shards.P
 
 
 def _mpeg_stream(path: str, recording: mpeg.Recording) -> Stream:
-    """The stream of a recording of mp3. Raises DataError where not all of its frames can be reached."""
+    """Return the stream of a recording of mp3. Raises DataError where not all of its frames can be reached."""
     if recording.promised > recording.num_frames:
         promised = recording.promised * recording.format.frame_samples
         raise _cut_short(path, f"{promised} samples", f"{recording.num_samples} are there")

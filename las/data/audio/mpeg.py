@@ -83,14 +83,16 @@ class Recording:
         return int.from_bytes(self.tag[at + 8 : at + 12], "big") if is_there else 0
 
     def pieces(self) -> tuple[Piece, ...]:
-        """The frames after a header with their number: the own one, where that is its number, which knows the delay."""
+        """Return the frames after a header with their number: the own one, where that is its number, which knows the
+        delay.
+        """
         if self.format.layer != 3:
             return tuple(self.ranges)
         is_true = self.promised == self.num_frames and len(self.tag) >= self.format.tag_at + _SMALLEST_TAG
         return (self._true_tag() if is_true else self._new_tag(), *self.ranges)
 
     def _true_tag(self) -> bytes:
-        """The own header; its number of bytes may have counted other recordings or tags, of which libsndfile warns."""
+        """Return the own header; its number of bytes may count other recordings or tags; libsndfile warns."""
         flags_at = self.format.tag_at + 4
         if not self.tag[flags_at + 3] & 2:
             return self.tag
@@ -98,7 +100,7 @@ class Recording:
         return self.tag[: flags_at + 8] + num_bytes + self.tag[flags_at + 12 :]
 
     def _new_tag(self) -> bytes:
-        """A header of the number of frames only: a frame of the largest bit rate, without check sum and padding."""
+        """Return a header of the number of frames only: a frame of the largest bit rate, no check sum or padding."""
         header = bytes([self.first[0], self.first[1] | 1, 0xE0 | self.first[2] & 0x0C, self.first[3]])
         length = _parsed(header)[1]  # type: ignore[index] # a header of a known format
         content = b"Xing" + struct.pack(">II", 1, self.num_frames)
@@ -114,7 +116,7 @@ class Recording:
 
 
 def recordings(file: BinaryIO, place: int, end: int) -> list[Recording]:
-    """The recordings between two places of a file, in order; an empty list where it begins with none.
+    """Return the recordings between two places of a file, in order; an empty list where it begins with none.
 
     A recording ends before a header and where version, layer, rate or number of channels change. What is no frame is
     passed over as decoders do: tags, and up to 64 KiB of anything else. Raises DataError where there is more of it.
@@ -156,7 +158,7 @@ def _goes_on(file: BinaryIO, place: int, end: int, kind: Format, length: int) ->
 
 
 def _bytes_to_frame(file: BinaryIO, place: int, end: int, is_first: bool) -> int:
-    """Number of bytes from a place without a frame to the next frame or tag, or the end.
+    """Return the number of bytes from a place without a frame to the next frame or tag, or the end.
 
     Raises DataError where there is more than may be passed over; before the first frame it is the end as well.
     """
@@ -188,7 +190,7 @@ def _tag_bytes(beginning: bytes, largest: int) -> int:
 
 
 def after_id3(file: BinaryIO) -> int:
-    """The place in a file after the ID3v2 tags at its start."""
+    """Return the place in a file after the ID3v2 tags at its start."""
     place = file.seek(0)
     while skipped := _id3_bytes(file.read(10)):
         place = file.seek(place + skipped)

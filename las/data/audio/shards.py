@@ -54,7 +54,7 @@ def member(path: str | Path) -> Member | None:
 
 
 def file_of(path: str | Path) -> str:
-    """The file on the disk that holds the bytes: the shard of a member, or the path itself."""
+    """Return the file on the disk that holds the bytes: the shard of a member, or the path itself."""
     inside = member(path)
     return str(path) if inside is None else str(inside.shard)
 

@@ -118,7 +118,7 @@ class Augmentation:
     def waveform_and_draws(
         self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
     ) -> tuple[Float32[Tensor, "stretched"], dict[str, Any]]:
-        """The waveform as `waveform` returns it, and what was drawn for each distortion that was applied."""
+        """Return the waveform as `waveform` returns it, and what was drawn for each distortion that was applied."""
         drawn = torch.randint(len(self.speeds), (), generator=torch.Generator().manual_seed(key ^ _SPEED))
         speed, draws = self.speeds[int(drawn)], dict[str, Any]()
         if speed != 1.0:

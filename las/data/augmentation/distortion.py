@@ -137,7 +137,7 @@ class AudioFolder:
         return files.info(self.paths[index]).duration_s
 
     def read(self, index: int, sample_rate: int, start_s: float = 0.0, duration_s: float | None = None) -> np.ndarray:
-        """Samples [samples] of a stretch of a file, resampled to `sample_rate`, in double precision."""
+        """Return samples [samples] of a stretch of a file, resampled to `sample_rate`, in double precision."""
         path = self.paths[index]
         own_rate = files.info(path).sample_rate
         samples = torch.from_numpy(files.load(path, 0, start_s, duration_s))
@@ -147,17 +147,17 @@ class AudioFolder:
 
 
 def uniform(generator: Generator) -> float:
-    """A number drawn from 0 to below 1."""
+    """Return a number drawn from 0 to below 1."""
     return float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
 def index(count: int, generator: Generator) -> int:
-    """A whole number drawn from 0 to below `count`."""
+    """Return a whole number drawn from 0 to below `count`."""
     return int(torch.randint(count, (), generator=generator))
 
 
 def normal(count: int, generator: Generator) -> Waveform:
-    """Normal numbers of variance 1."""
+    """Return normal numbers of variance 1."""
     return torch.randn(count, generator=generator, dtype=torch.float64).numpy()
 
 
@@ -167,12 +167,12 @@ def power(waveform: Waveform) -> float:
 
 
 def decibels(ratio: float) -> float:
-    """A ratio of powers in dB."""
+    """Return a ratio of powers in dB."""
     return float(10.0 * np.log10(ratio))
 
 
 def from_decibels(level: float) -> float:
-    """A ratio of powers from dB."""
+    """Return a ratio of powers from dB."""
     return float(10.0 ** (level / 10.0))
 
 

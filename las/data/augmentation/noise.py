@@ -70,7 +70,7 @@ class AdditiveNoise(Distortion):
         return waveform + scale * noise, {"kind": kind, "snr_db": snr_db, **details}
 
     def _stretch(self, length: int, sample_rate: int, generator: Generator) -> Distorted:
-        """A drawn stretch of a drawn file, and which. Raises DataError for digital silence."""
+        """Return a drawn stretch of a drawn file, and which. Raises DataError for digital silence."""
         assert self.files is not None
         number, position = distortion.index(len(self.files.paths), generator), distortion.uniform(generator)
         spare_s = self.files.duration_s(number) - (length + 1) / sample_rate

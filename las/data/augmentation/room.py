@@ -65,7 +65,7 @@ class Reverberation(Distortion):
 
 
 def impulse_response(rt60_s: float, drr_db: float, sample_rate: int, generator: Generator) -> Waveform:
-    """The direct sound, 1, and a tail of noise of RT60 seconds after it."""
+    """Return the direct sound, 1, and a tail of noise of RT60 seconds after it."""
     times = np.arange(1, max(round(rt60_s * sample_rate), 2)) / sample_rate
     tail = distortion.normal(len(times), generator) * 10.0 ** (-3.0 * times / rt60_s)
     tail /= (np.square(tail).sum() * distortion.from_decibels(drr_db)) ** 0.5

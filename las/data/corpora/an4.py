@@ -86,7 +86,7 @@ class AN4(Corpus):
         return path if path.is_file() else None
 
     def notes(self) -> list[str]:
-        """Number of recordings of each part of a partial copy."""
+        """Return the number of recordings of each part of a partial copy."""
         if not self.partial:
             return []
         tree = find_tree(self.root)

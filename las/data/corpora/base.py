@@ -88,7 +88,7 @@ class Corpus(ABC):
         self.metric = self.chosen_metric(metric)
 
     def chosen_metric(self, metric: str | None) -> str:
-        """The corpus's own metric, or another one of words. Raises ConfigError for any other."""
+        """Return the corpus's own metric, or another one of words. Raises ConfigError for any other."""
         own = error_rates.known_metric(self.metric)
         if metric not in (None, own) and not {error_rates.known_metric(str(metric)), own} <= {"wer", "cer"}:
             raise ConfigError(f"corpus.metric={metric}: this corpus is of {error_rates.UNITS[own]}: leave it out")
@@ -130,7 +130,7 @@ class Corpus(ABC):
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Settings that determine the content of the manifests, as plain JSON values."""
+        """Return settings that determine the content of the manifests, as plain JSON values."""
         return {"format": _FORMAT, "name": self.name, "splits": list(self.splits), "tokens": self.tokens.settings()}
 
     def inventory(self) -> list[str]:
@@ -141,15 +141,15 @@ class Corpus(ABC):
         return []
 
     def phone_times(self, utterance: Utterance) -> list[Interval]:
-        """Times of the phones of an utterance in the symbols of its text, where the corpus knows them."""
+        """Return times of the phones of an utterance in the symbols of its text, where the corpus knows them."""
         return list(utterance.alignment)
 
     def dictionary(self) -> Path | None:
-        """The pronouncing dictionary that comes with the corpus; here none."""
+        """Return the pronouncing dictionary that comes with the corpus; here none."""
         return None
 
     def notes(self) -> list[str]:
-        """Notes about this copy of the corpus that matter for its error rates."""
+        """Return the notes about this copy of the corpus that matter for its error rates."""
         return []
 
     def known_split(self, split: str) -> str:

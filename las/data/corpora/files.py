@@ -230,7 +230,7 @@ class FilesCorpus(Corpus):
         return described + [f"{path} {size} {self.copies.get(path, '')}" for path, size in sizes.items()]
 
     def notes(self) -> list[str]:
-        """Notes about sources, held-out parts, speakers, sample rates, texts and symbols."""
+        """Return the notes about sources, held-out parts, speakers, sample rates, texts and symbols."""
         if self._notes is not None:
             return self._notes
         rates = utterances.rates(self.headers, self.headers)

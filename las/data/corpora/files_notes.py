@@ -46,7 +46,7 @@ def much_held_out(shares: Mapping[str, float], taken: int, total: int, by_speake
 
 
 def overlaps(splits: Splits) -> list[str]:
-    """Notes about speakers and recordings that are in two splits, and recordings that are twice in one.
+    """Return the notes about speakers and recordings that are in two splits, and recordings that are twice in one.
 
     Paths to one folder, as links make them, count as one.
     """
@@ -73,7 +73,7 @@ def overlaps(splits: Splits) -> list[str]:
 
 
 def _stretches(splits: Splits) -> dict[str, list[tuple[object, ...]]]:
-    """The recording of each entry, in the folder that links lead to, and its stretch."""
+    """Return the recording of each entry, in the folder that links lead to, and its stretch."""
     real = functools.cache(os.path.realpath)
 
     def stretch(entry: Entry) -> tuple[object, ...]:
@@ -93,7 +93,7 @@ def rates(counts: Mapping[int, int], sample_rate: int, folder: Path) -> list[str
 
 
 def cut(splits: Splits, infos: Headers) -> list[str]:
-    """Notes about utterances that end after their audio, and are cut at its end."""
+    """Return the notes about utterances that end after their audio, and are cut at its end."""
     notes = []
     for split, entries in splits.items():
         known = ((entry.id, utterances.overshoot_s(entry, info)) for entry in entries if (info := infos[entry.audio]))
@@ -106,7 +106,7 @@ def cut(splits: Splits, infos: Headers) -> list[str]:
 
 
 def empty(splits: Splits) -> list[str]:
-    """Notes about texts that are empty."""
+    """Return the notes about texts that are empty."""
     notes = []
     for split, entries in splits.items():
         if places := [entry.where for entry in entries if not entry.text]:
@@ -116,7 +116,7 @@ def empty(splits: Splits) -> list[str]:
 
 
 def unknown_words(splits: Splits) -> list[str]:
-    """Notes about texts with `<unk>`, which transcribers write for what they did not understand."""
+    """Return the notes about texts with `<unk>`, which transcribers write for what they did not understand."""
     counts = {split: sum("<unk>" in entry.text for entry in entries) for split, entries in splits.items()}
     return [
         f"{split}: <unk> is in {count:,} of {len(splits[split]):,} texts, and is learned and scored like a word. To "

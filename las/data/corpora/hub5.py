@@ -137,7 +137,7 @@ class TestSet:
         return {"glm": self.glm.name, "glm_sha256": self.glm.sha256, "fillers": self.fillers}
 
     def notes(self) -> list[str]:
-        """Counts of segments and scored words, compared with those of published results where these are known."""
+        """Return counts of segments and scored words, compared with those of published results where known."""
         silent = self.score(self.utterances(), {})
         rates = {"total": silent.total} | silent.subsets
         measured = {part: (rate.utterances, rate.words) for part, rate in rates.items()}

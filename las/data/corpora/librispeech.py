@@ -45,7 +45,7 @@ class Listing(NamedTuple):
         return "".join(f"; {label}: {first_of(names, 3)}" for label, names in named.items() if names)
 
     def counted(self, part: str) -> str:
-        """Number of utterances of those that a part has, and what is lacking."""
+        """Return the number of utterances of those that a part has, and what is lacking."""
         return f"{len(self.recordings)} utterances of {PARTS[part].utterances}{self.lacking()}"
 
 
@@ -112,7 +112,7 @@ class LibriSpeech(Corpus):
         return text.upper().split()
 
     def notes(self) -> list[str]:
-        """Counts of a partial copy, and which of its splits are scored on the training utterances."""
+        """Return counts of a partial copy, and which of its splits are scored on the training utterances."""
         if not self.partial:
             return []
         notes = [f"{self.name}: a partial copy of LibriSpeech in {self.tree}"]

@@ -48,7 +48,7 @@ class Copy(NamedTuple):
     transcripts: dict[str, Path]
 
     def notes(self, partial: bool) -> list[str]:
-        """Counts of a partial copy, and names of sides without transcript or audio."""
+        """Return counts of a partial copy, and names of sides without transcript or audio."""
         lines = [f"a partial copy, {len(self.audio)} of {NUM_CALLS[-1]} calls"] if partial else []
         without_audio = sorted(side for side in self.transcripts if side.partition("-")[0] not in self.audio)
         for label, sides in (("transcript", self.without_transcript()), ("audio", without_audio)):
@@ -148,7 +148,7 @@ class Switchboard(Corpus):
         return self.tests[split].provenance() if split in self.tests else super().provenance(split)
 
     def notes(self) -> list[str]:
-        """Notes about missing calls and transcripts, omitted segments, and the counts of the test sets."""
+        """Return the notes about missing calls and transcripts, omitted segments, and the counts of the test sets."""
         lines = [f"{self.name}: {line}" for line in (*self._copy.notes(self.partial), *self._left_out())]
         return lines + [line for test in self.tests.values() for line in test.notes()]
 

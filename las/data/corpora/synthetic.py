@@ -111,7 +111,7 @@ class SyntheticSpeech(timit.TIMIT):
         return planned
 
     def _plans(self) -> tuple[list[Planned], list[Planned]]:
-        """The utterances of the tree, and those of the further test part."""
+        """Return the utterances of the tree, and those of the further test part."""
         large = self.num_utterances.get(LARGE, 0)
         return self.plan[: len(self.plan) - large], self.plan[len(self.plan) - large :]
 

@@ -78,7 +78,7 @@ class TIMIT(Corpus):
             return list(pool.map(functools.partial(read, phone_set=self.phone_set), recordings))
 
     def phone_times(self, utterance: Utterance) -> list[Interval]:
-        """Times in phones of `phone_set`; deleted ones leave a gap."""
+        """Return times in phones of `phone_set`; deleted ones leave a gap."""
         folded = ((interval, phones.fold(interval.symbol, self.phone_set)) for interval in utterance.alignment)
         return [Interval(each.start_s, each.end_s, phone) for each, phone in folded if phone is not None]
 
@@ -87,7 +87,7 @@ class TIMIT(Corpus):
         return phones.fold_text(text, 39)
 
     def notes(self) -> list[str]:
-        """Counts of a partial copy, and which of its splits are scored on the training utterances."""
+        """Return counts of a partial copy, and which of its splits are scored on the training utterances."""
         if not self.partial:
             return []
         notes = [f"{self.name}: a partial copy of TIMIT in {self.root}"]

@@ -48,7 +48,7 @@ class ReadingOptions(NamedTuple):
     audio_root: Path | None
 
     def folder(self, path: Path) -> Path:
-        """The folder that relative paths in the file `path` start from."""
+        """Return the folder that relative paths in the file `path` start from."""
         return self.audio_root or path.parent
 
 

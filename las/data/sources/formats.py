@@ -104,7 +104,7 @@ def _of_file(path: Path) -> str | None:
 
 
 def _first_line(path: Path) -> str:
-    """The first line of a text file; empty for a file with a byte that no text has."""
+    """Return the first line of a text file; empty for a file with a byte that no text has."""
     try:
         with bounded.open_file(path, bounded.LINES) as file:
             beginning = file.read(4096)
@@ -289,7 +289,7 @@ def read_librispeech(folder: Path, options: ReadingOptions) -> Source:
 
 
 def of_audio(files: Iterable[Path]) -> list[Path]:
-    """The audio files among some, by their endings in any case of letters."""
+    """Return the audio files among some, by their endings in any case of letters."""
     return [path for path in files if path.suffix.lower() in SUFFIXES]
 
 

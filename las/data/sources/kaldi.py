@@ -76,7 +76,7 @@ def _audio(path: Path, folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def _segments(path: Path) -> dict[str, tuple[str, float, float | None, str]]:
-    """Recording, start, duration and place of each segment; an end of -1 is the end of the recording."""
+    """Return recording, start, duration and place of each segment; an end of -1 is the end of the recording."""
     segments = {}
     for name, (where, value) in _table(path).items():
         parts = value.split()

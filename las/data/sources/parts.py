@@ -40,12 +40,12 @@ def of(folder: Path) -> dict[str, Path]:
 
 
 def listing(folder: Path) -> Path | None:
-    """The file that names the audio of a folder, where there is one."""
+    """Return the file that names the audio of a folder, where there is one."""
     return next((folder / name for name in LISTINGS if (folder / name).is_file()), None)
 
 
 def listing_above(folder: Path) -> Path | None:
-    """The listing of the dataset that the folder of a split is in, where there is one."""
+    """Return the listing of the dataset that the folder of a split is in, where there is one."""
     is_part = any(folder.name.lower() in names for names in NAMES.values())
     return listing(folder.parent) if is_part else None
 

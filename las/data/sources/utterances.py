@@ -116,7 +116,7 @@ def require_audio(entries: Iterable[Entry]) -> None:
 
 
 def rates(paths: Iterable[str], infos: Headers) -> Counter[int]:
-    """Number of readable files of each sample rate in Hz."""
+    """Return the number of readable files of each sample rate in Hz."""
     return Counter(info.sample_rate for path in set(paths) if (info := infos[path]) is not None)
 
 

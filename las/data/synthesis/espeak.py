@@ -128,7 +128,7 @@ def _synthesise(library: ctypes.CDLL, request: dict[str, Any]) -> tuple[dict[str
     phones: list[tuple[str, int, int]] = []
 
     def collect(audio: Any, num_samples: int, events: Any) -> int:
-        """Callback of eSpeak: store samples and phone events."""
+        """Store samples and phone events."""
         if audio and num_samples > 0:
             pcm.append(ctypes.string_at(audio, 2 * num_samples))
         index = 0

@@ -58,7 +58,7 @@ SILENT_H = re.compile(r"hon|hour|heir")
 
 @functools.cache
 def word_lists() -> dict[str, tuple[str, ...]]:
-    """The sections of `words.txt` in file order."""
+    """Return the sections of `words.txt` in file order."""
     lists: dict[str, tuple[str, ...]] = {}
     section = ""
     for line in resources.files("las.data.synthesis").joinpath("words.txt").read_text(encoding="utf-8").splitlines():

@@ -47,7 +47,7 @@ class _Histories:
 
 
 def nbest(lattice: Fst, count: int) -> list[Sequence]:
-    """The `count` best sequences of output labels, or all if there are fewer, the best first. It must have no cycle."""
+    """Return the `count` best sequences of output labels, or all if fewer, best first. The lattice has no cycle."""
     remaining = _remaining_costs(lattice)
     order = np.argsort(lattice.arcs.sources, kind="stable")
     first = np.searchsorted(lattice.arcs.sources[order], np.arange(len(remaining) + 1)).tolist()
@@ -78,7 +78,7 @@ def nbest(lattice: Fst, count: int) -> list[Sequence]:
 
 
 def _remaining_costs(lattice: Fst) -> NDArray[np.float64]:
-    """The least cost from each state to the end, [states]: states are done when all that follow them are."""
+    """Return the least cost from each state to the end, [states]: states are done when all that follow them are."""
     arcs, costs = lattice.arcs, lattice.finals.astype(np.float64)
     order = np.argsort(arcs.targets, kind="stable")
     sources, arc_costs = arcs.sources[order], arcs.costs[order].astype(np.float64)

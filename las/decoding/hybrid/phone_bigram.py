@@ -49,7 +49,7 @@ class PhoneBigramSearch(FrameSearch):
 
     @torch.no_grad()
     def __call__(self, decoder: FrameScores, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
-        """The best phones of each utterance; utterances of fewer than three frames have none."""
+        """Return the best phones of each utterance; utterances of fewer than three frames have none."""
         emissions = decoder.emissions(self.acoustic_scale, self.prior_scale).unflatten(-1, (-1, NUM_STATES))
         bigram = self.lm_scale * decoder.bigram + self.insertion
         score = torch.full_like(emissions[:, 0], -math.inf)

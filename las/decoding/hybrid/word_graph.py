@@ -113,7 +113,7 @@ class WordGraphSearch(WordSearch):
 
     @torch.no_grad()
     def __call__(self, decoder: FrameScores, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
-        """The n-best lists of a batch, best first.
+        """Return the n-best lists of a batch, best first.
 
         A hypothesis is a `dead_end` if no path ended within the beam: it has the words of the best path so far. Its
         scores are `lm`, the log-probability of the words by the grammar, and `acoustic`, all that remains of the score
@@ -128,7 +128,7 @@ class WordGraphSearch(WordSearch):
     def times(
         self, decoder: FrameScores, num_states: Int[Tensor, " batch"], tokens: list[list[int]]
     ) -> list[list[WordSpan]]:
-        """The words of each utterance with their frames, on the best path of these tokens (`word_spans`)."""
+        """Return the words of each utterance with their frames, on the best path of these tokens (`word_spans`)."""
         prepared = self._required()
         texts = [[prepared.graph.words[token - 1] for token in each] for each in tokens]
         entries = {
@@ -163,7 +163,7 @@ class WordGraphSearch(WordSearch):
         return self._weighted[1]
 
     def _search(self, emissions: NDArray[np.float32]) -> list[Hypothesis]:
-        """The hypotheses of one utterance, [frames, pdfs]."""
+        """Return the hypotheses of one utterance, [frames, pdfs]."""
         if not len(emissions):
             return [Hypothesis([], -np.inf, -np.inf, "dead_end")]
         if not np.isfinite(emissions).all():
@@ -183,7 +183,7 @@ class WordGraphSearch(WordSearch):
         return [self._hypothesis(words, -(weight.value1 + weight.value2), decoder.reached_final())]
 
     def _several(self, decodable: Any) -> list[Hypothesis]:
-        """The n best sequences of words of the lattice of all paths near the best one."""
+        """Return the n best sequences of words of the lattice of all paths near the best one."""
         kaldi_decoder = library("kaldi_decoder")
         options = kaldi_decoder.LatticeSimpleDecoderConfig(beam=self.beam, lattice_beam=LATTICE_SHARE * self.beam)
         decoder = kaldi_decoder.LatticeSimpleDecoder(self._fst(), options)
@@ -202,7 +202,7 @@ class WordGraphSearch(WordSearch):
 
 
 def read_grammar(path: str | Path | None, lexicon: Lexicon) -> Grammar:
-    """The grammar of an ARPA file for the words of a dictionary; None for the same probability of all of them.
+    """Return the grammar of an ARPA file for the words of a dictionary; None for the same probability of all of them.
 
     Words that only one of them has are left out, and a line says how many. Raises DataError if none remains.
     """
@@ -222,7 +222,7 @@ def read_grammar(path: str | Path | None, lexicon: Lexicon) -> Grammar:
 
 
 def grammar_of_model(model: arpa.Model, words: tuple[str, ...]) -> Grammar:
-    """The acceptor of a back-off model over words of it. The probability of words that are left out is lost."""
+    """Return the acceptor of a back-off model over words of it. The probability of words that are left out is lost."""
     graph = ngram.build_automaton(model, (*words, arpa.END))
     is_end = graph.symbols == len(words)
     finals = np.full(len(graph.fails), np.inf, np.float32)

@@ -26,7 +26,7 @@ def word_spans(
     lexicon: Lexicon,
     states: StateNumbering,
 ) -> list[list[WordSpan]]:
-    """The words of each text with their frames, by the scaled scores `emissions`.
+    """Return the words of each text with their frames, by the scaled scores `emissions`.
 
     Where the frames are too few for the states of a text, its words share them out evenly, with posteriors of 0.
     Raises DataError for a word without a pronunciation.

@@ -39,15 +39,15 @@ class BatchComponent:
     """True if a step computes on the host, so that no GPU can replay it."""
 
     def start(self) -> State:
-        """The state before the first symbol, one beam per utterance."""
+        """Return the state before the first symbol, one beam per utterance."""
         return ()
 
     def advance(self, state: State, tokens: Int[Tensor, "batch beam"]) -> State:
-        """The state after one more symbol."""
+        """Return the state after one more symbol."""
         return state
 
     def select_utterances(self: Component, rows: Int[Tensor, " selected"]) -> Component:
-        """A copy of this component for a subset of its utterances, given by their indices."""
+        """Return a copy of this component for a subset of its utterances, given by their indices."""
         return self
 
 
@@ -55,11 +55,13 @@ class BatchScorer(BatchComponent):
     """A scorer on a batch of utterances."""
 
     def score(self, state: State, step: SearchStep) -> tuple[Float[Tensor, "batch beam symbols"], State]:
-        """A score for every next symbol, [batch, beam, vocab] or one for all, [batch, beam, 1], and the new state."""
+        """Return a score for every next symbol, [batch, beam, vocab] or one for all, [batch, beam, 1], and the new
+        state.
+        """
         raise TypeError(f"{type(self).__name__} must define score")
 
     def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        """An upper bound of what it can still add to each hypothesis, [batch, beam] or one number, unweighted.
+        """Return an upper bound of what it can still add to each hypothesis, [batch, beam] or one number, unweighted.
 
         `steps_left` is the number of symbols that may still follow, the end included. The default 0 is correct for
         log-probabilities.
@@ -112,7 +114,7 @@ class Scorer(SearchComponent):
         return 0.0
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchScorer:
-        """The scorer of a decoder's utterances, which have `num_states` encoded states."""
+        """Return the scorer of a decoder's utterances, which have `num_states` encoded states."""
         raise TypeError(f"{type(self).__name__} must define on")
 
 
@@ -120,12 +122,12 @@ class Constraint(SearchComponent):
     """Base class of rules that forbid symbols; a subclass defines `on`."""
 
     def on(self, decoder: Any, num_states: Int[Tensor, " batch"]) -> BatchConstraint:
-        """The constraint on a decoder's utterances, which have `num_states` encoded states."""
+        """Return the constraint on a decoder's utterances, which have `num_states` encoded states."""
         raise TypeError(f"{type(self).__name__} must define on")
 
 
 def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
-    """The state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
+    """Return the state whose beam k of utterance b is the old beam `parents[b, k]`; tensors are [batch, beam, ...]."""
     if len(parents) == 1:  # fewer operations for one utterance, whose steps are little else
         return mapped(state, lambda tensor: tensor.index_select(1, parents[0]))
     chosen: dict[int, Tensor] = {}
@@ -141,7 +143,7 @@ def reorder(state: State, parents: Int[Tensor, "batch beam"]) -> State:
 
 
 def select_utterances(state: State, rows: Int[Tensor, " selected"]) -> State:
-    """The state of a subset of the utterances, given by their indices."""
+    """Return the state of a subset of the utterances, given by their indices."""
     return mapped(state, lambda tensor: tensor[rows])
 
 

@@ -46,7 +46,7 @@ class CombinedScores(NamedTuple):
     def of(
         self, parents: Int[Tensor, "batch new_beam"], tokens: Int[Tensor, "batch new_beam"]
     ) -> Float[Tensor, "scorers batch new_beam"]:
-        """The unweighted scores of these symbols after these beams."""
+        """Return the unweighted scores of these symbols after these beams."""
         chosen = parents * self.total.shape[-1] + tokens
         selected = (
             # A scorer gives one number for all symbols, or one for each.
@@ -124,7 +124,7 @@ class CombinedScorer(NamedTuple):
         return tuple(component.start() for component in (*self.scorers, *self.constraints))
 
     def score(self, state: State, step: SearchStep) -> tuple[CombinedScores, State]:
-        """The scores of every next symbol, and the new state. The total of an impossible symbol is -inf."""
+        """Return the scores of every next symbol, and the new state. The total of an impossible symbol is -inf."""
         total, by_scorer, new_states = step.log_probs, [step.log_probs], []
         if self.scorers:
             total = self.decoder_weight * total.to(score_type(total.device))
@@ -143,7 +143,7 @@ class CombinedScorer(NamedTuple):
         return CombinedScores(total, allowed, by_scorer), (*new_states, *constraint_states)
 
     def _masked(self, scores: Tensor, step: SearchStep, states: State, strict: bool) -> Tensor:
-        """The scores with -inf for the symbols that the constraints forbid, the strict ones or the others."""
+        """Return the scores with -inf for the symbols that the constraints forbid, the strict ones or the others."""
         for constraint, state in zip(self.constraints, states, strict=True):
             if constraint.is_strict == strict:
                 scores = scores.masked_fill(constraint.forbidden(state, step), -math.inf)
@@ -154,7 +154,7 @@ class CombinedScorer(NamedTuple):
         return tuple(component.advance(part, tokens) for component, part in zip(components, state, strict=True))
 
     def score_upper_bound(self, state: State, steps_left: Int[Tensor, "batch beam"]) -> Tensor | float:
-        """An upper bound of what all scorers can still add, weighted; that of the decoder is 0."""
+        """Return an upper bound of what all scorers can still add, weighted; that of the decoder is 0."""
         bounds = (
             weight * scorer.score_upper_bound(part, steps_left)
             for weight, scorer, part in zip(self.weights, self.scorers, state, strict=False)

@@ -47,7 +47,7 @@ class LazyTable:
         return self._scores.numel() > MAX_ENTRIES
 
     def start(self, batch: int) -> Int[Tensor, "batch 1"]:
-        """The row at the start of each of `batch` utterances."""
+        """Return the row at the start of each of `batch` utterances."""
         return torch.zeros(batch, 1, dtype=torch.long, device=self.device)
 
     def score(self, rows: Int[Tensor, "batch beam"]) -> Float[Tensor, "batch beam tokens"]:
@@ -83,7 +83,7 @@ class TableCache:
         self._table: LazyTable | None = None
 
     def table(self, device: torch.device) -> LazyTable:
-        """The table to begin a search with."""
+        """Return the table to begin a search with."""
         table = self._table
         if table is None or table.is_full or table.device != device:
             self._table = table = LazyTable(self.automaton, device)

@@ -147,7 +147,9 @@ class HotWordAutomaton:
         self._completed[node] = 1
 
     def _failures(self) -> list[int]:
-        """The longest proper end of each node's text that is a node as well; completed phrases are counted for both."""
+        """Return the longest proper end of each node's text that is a node as well; completed phrases are counted for
+        both.
+        """
         fails = [0] * len(self._children)
         nodes = [0]
         for node in nodes:  # grows while it is walked: the tree by depth
@@ -175,7 +177,7 @@ class HotWordAutomaton:
         return scores, torch.tensor([[node for _, node in row] for row in rows])
 
     def _step(self, state: int, text: str) -> tuple[float, int]:
-        """The score of a text after a state: what it completes, and what is paid in advance; and the state after it."""
+        """Return the score of a text after a state: what it completes, what is paid in advance; and the next state."""
         completed, node = 0, state
         for character in text:
             completed += self._completed[node] if character == SPACE else 0

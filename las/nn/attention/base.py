@@ -68,7 +68,7 @@ class Attention(nn.Module):
         self.value_size = value_size
 
     def prepare_keys(self, encoded: Encoded) -> Keys:
-        """The part of the energy that does not depend on the query; here the encoded states as they are."""
+        """Return the part of the energy that does not depend on the query; here the encoded states as they are."""
         return encoded
 
     def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
@@ -82,7 +82,7 @@ class Attention(nn.Module):
         return AttentionMemory(self.prepare_keys(encoded), encoded, mask)
 
     def initial_state(self, memory: AttentionMemory) -> State:
-        """The state before the first token, with one beam; here weights of zero."""
+        """Return the state before the first token, with one beam; here weights of zero."""
         batch, states = memory.mask.shape
         return memory.keys.new_zeros(batch, 1, states)
 

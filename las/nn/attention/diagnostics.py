@@ -47,12 +47,12 @@ def measure(weights: Float[Tensor, "tokens states"]) -> Alignment:
 
 
 def mean(alignments: Sequence[Alignment]) -> Alignment:
-    """The mean of each number over utterances."""
+    """Return the mean of each number over utterances."""
     return Alignment(*(sum(values) / len(values) for values in zip(*alignments, strict=True)))
 
 
 def verdict(alignment: Alignment) -> str:
-    """A verdict in plain words, the most basic fault first."""
+    """Return a verdict in plain words, the most basic fault first."""
     if alignment.entropy > 0.9:
         return "is flat: nothing is aligned yet"
     if alignment.diagonality < 0.5:
@@ -65,7 +65,9 @@ def verdict(alignment: Alignment) -> str:
 
 
 def line(alignment: Alignment) -> str:
-    """A line like `attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity 0.95)`."""
+    """Return a line like `attention follows the speech (entropy 0.21, diagonality 0.97, coverage 0.80, monotonicity
+    0.95)`.
+    """
     numbers = ", ".join(f"{name} {value:.2f}" for name, value in alignment._asdict().items())
     return f"attention {verdict(alignment)} ({numbers})"
 

@@ -114,7 +114,7 @@ class LSTMCell(nn.Module):
             self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
 
     def weights(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """New parameters W [4H, input_size] and U [4H, H], initialised Glorot-uniform gate by gate."""
+        """Return new parameters W [4H, input_size] and U [4H, H], initialised Glorot-uniform gate by gate."""
         input_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.input_size))
         recurrent_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.hidden_size))
         for weight in (input_weight, recurrent_weight):
@@ -123,14 +123,14 @@ class LSTMCell(nn.Module):
         return input_weight, recurrent_weight
 
     def gate_bias(self) -> nn.Parameter:
-        """The parameter of 4H values that is added to the gates after any norm of W x + U h."""
+        """Return the parameter of 4H values that is added to the gates after any norm of W x + U h."""
         return cast(nn.Parameter, self.bias)
 
     def weights_changed(self) -> None:
         """Set the parameters that start from W and U; called when these have new initial values."""
 
     def input_gates(self, frames: Frames) -> Gates:
-        """The contribution of the frames to the gates, [..., input_size] to [..., 4H]; called once for all frames."""
+        """Return the frames' part of the gates, [..., input_size] to [..., 4H]; called once for all frames."""
         return functional.linear(frames, self.input_weight)
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
@@ -138,21 +138,21 @@ class LSTMCell(nn.Module):
         return input_gates + functional.linear(hidden, self.recurrent_weight)
 
     def padded_input_gates(self, frames: Frames, mask: Mask) -> Gates:
-        """The result of `input_gates` for padded frames, which are zero where the mask is False."""
+        """Return the result of `input_gates` for padded frames, which are zero where the mask is False."""
         return self.input_gates(frames)
 
     def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
-        """The state after one frame. The output of the cell is its `hidden`."""
+        """Return the state after one frame. The output of the cell is its `hidden`."""
         return self.update_memory(self.gates(input_gates, state.hidden), state.cell)
 
     def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
-        """The result of `step` at frame number `frame` of padded rows; it is discarded where the mask is False."""
+        """Return the result of `step` at frame `frame` of padded rows; it is discarded where the mask is False."""
         return self.step(input_gates, state)
 
     def update_memory(
         self, gates: Gates, cell: Hidden, *, candidate: Map = torch.tanh, norm: Map | None = None
     ) -> LSTMState:
-        """The memory update: gate pre-activations [..., 4H] and the previous c [..., H] to the new state.
+        """Return the memory update: gate pre-activations [..., 4H] and the previous c [..., H] to the new state.
 
         Args:
             candidate: the nonlinearity of g.
@@ -171,7 +171,7 @@ class LSTMCell(nn.Module):
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
 
     def bounded(self, cell: Hidden) -> Hidden:
-        """The new memory before any norm of it, unchanged; a cell with a bound on its values defines it."""
+        """Return the new memory before any norm of it, unchanged; a cell with a bound on its values defines it."""
         return cell
 
     def initial_state(self, *batch: int) -> LSTMState:

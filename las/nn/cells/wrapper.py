@@ -39,9 +39,9 @@ class WrapperLSTMCell(LSTMCell):
         return self.after(self.cell.padded_step(input_gates, self.before(state), frame, mask), state)
 
     def before(self, state: LSTMState) -> LSTMState:
-        """The state from which the inner cell starts its step."""
+        """Return the state from which the inner cell starts its step."""
         return state
 
     def after(self, new: LSTMState, old: LSTMState) -> LSTMState:
-        """The new state, from the one that the inner cell computed and the old one."""
+        """Return the new state, from the one that the inner cell computed and the old one."""
         return new

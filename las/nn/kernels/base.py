@@ -55,13 +55,13 @@ class Kernel:
     """Hidden size and type of the self-test; None for those of each call, where code is compiled for them."""
 
     def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
-        """The reason why it cannot compute this cell in this tensor's type on its device; empty if it can."""
+        """Return the reason why it cannot compute this cell in this tensor's type on its device; empty if it can."""
         return ""
 
     def recurrence(
         self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
-        """The outputs and last states from `input_gates`."""
+        """Return the outputs and last states from `input_gates`."""
         raise TypeError(f"{type(self).__name__} must define recurrence")
 
     def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
@@ -71,12 +71,12 @@ class Kernel:
 
 
 def values_are_unknown() -> bool:
-    """True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
+    """Return True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Gates:
-    """The contribution of the frames to the gates of a cell, [batch, frames, 4H], whatever padding holds."""
+    """Return the contribution of the frames to the gates of a cell, [batch, frames, 4H], whatever padding holds."""
     # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
     mask = mask_of(num_frames, frames.shape[1], frames.device)
     return cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
@@ -89,7 +89,7 @@ def one_by_one(
     num_frames: Lengths,
     states: States,
 ) -> Unrolled:
-    """The `recurrence` of a kernel that unrolls a single cell."""
+    """Return the `recurrence` of a kernel that unrolls a single cell."""
     outputs, last = unroll(cells[0], input_gates[0], num_frames, states[0])
     if len(cells) == 1:
         return outputs, [last]
@@ -184,7 +184,7 @@ class Parameters(NamedTuple):
 
 
 def parameters_of(cell: LSTMCell) -> Parameters:
-    """The cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
+    """Return the cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = FORMS[type(cell)]
     weight = cast(Tensor, cell.recurrent_weight)
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
@@ -217,7 +217,7 @@ class RecordedPass(Protocol):
     def results(self) -> tuple[Tensor, ...]: ...
 
     def backward(self, *gradients: Tensor) -> Sequence[Tensor | None]:
-        """The gradients of all tensors that the pass read, from those of its results."""
+        """Return the gradients of all tensors that the pass read, from those of its results."""
 
 
 class PassFunction(torch.autograd.Function):
@@ -289,7 +289,7 @@ class TwiceDifferentiable(torch.autograd.Function):
 def twice_differentiable(
     cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states: States, found: Unrolled
 ) -> Unrolled:
-    """The results of a kernel, with a second derivative."""
+    """Return the results of a kernel, with a second derivative."""
     outputs, last = found
     results = TwiceDifferentiable.apply(
         cells,

@@ -66,12 +66,12 @@ def use_kernel(kernel: str | Kernel) -> Iterator[None]:
 
 
 def requested() -> str | Kernel:
-    """The argument of the `use_kernel` around, `auto` without one."""
+    """Return the argument of the `use_kernel` around, `auto` without one."""
     return _kernel.get()
 
 
 def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
-    """The kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
+    """Return the kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
 
     Raises ConfigError if the named kernel cannot compute the cell.
     """
@@ -85,7 +85,7 @@ def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
 
 
 def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
-    """The reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
+    """Return the reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
     if kernel.device is None:
         return kernel.unsupported_reason(cell, like)
     if type(cell) not in FORMS:
@@ -95,19 +95,19 @@ def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
 
 
 def _elsewhere(device: str, like: Tensor) -> str:
-    """The reason why a tensor is not where something is computed; empty if it is."""
+    """Return the reason why a tensor is not where something is computed; empty if it is."""
     if device == "cuda":
         return "" if like.device.type == "cuda" and torch.version.cuda else "needs an NVIDIA GPU"
     return "" if like.device.type == device else f"it computes on a CPU, not on {like.device.type}"
 
 
 def capture_on(device: torch.device) -> Capture | None:
-    """The way to capture functions that are called again and again; None on a device without CUDA graphs."""
+    """Return the way to capture functions that are called again and again; None on a device without CUDA graphs."""
     return partial(captured, count=1) if device.type == "cuda" and torch.cuda.is_available() else None
 
 
 def explain(cell: LSTMCell, like: Tensor) -> str:
-    """A line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
+    """Return a line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
 
     Only the tensor's device and type matter; it may be empty. Raises `ConfigError` where `select_kernel` does.
     """
@@ -120,7 +120,9 @@ def explain(cell: LSTMCell, like: Tensor) -> str:
 
 
 def available(cell: LSTMCell) -> str:
-    """The kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton: ...)`."""
+    """Return the kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton:
+    ...)`.
+    """
     like = next(cell.parameters())
     able = [name for name, kernel in KERNELS.items() if not refusal(kernel, cell, like)]
     listed = _reasons((name for name in KERNELS if name not in able), cell, like)
@@ -158,7 +160,7 @@ class Compiled:
         COMPILED[name] = self
 
     def refusal(self, like: Tensor) -> str:
-        """The reason why C++ does not compute it on a tensor's device and type; empty if it does."""
+        """Return the reason why C++ does not compute it on a tensor's device and type; empty if it does."""
         if reason := _elsewhere("cpu", like):
             return reason
         if like.dtype not in (torch.float32, torch.float64):
@@ -182,7 +184,7 @@ _failures: dict[Hashable, str] = {}
 
 
 def failure(key: Hashable, unused: str, trial: Callable[[], Differences], tolerance: float) -> str:
-    """The reason why an implementation fails its self-test, empty if it passes.
+    """Return the reason why an implementation fails its self-test, empty if it passes.
 
     The first call with a key runs the trial, and prints a failure after the words of `unused`.
     """
@@ -218,7 +220,7 @@ def _failure(trial: Callable[[], Differences], tolerance: float) -> str:
 
 
 def difference(ours: Tensor, right: Tensor) -> float:
-    """The largest difference as a share of the largest finite value; NaN where a result is."""
+    """Return the largest difference as a share of the largest finite value; NaN where a result is."""
     ours, right = ours.double().cpu(), right.double().cpu()
     apart = (ours - right).abs().masked_fill(ours == right, 0.0)  # equal infinities too
     return float(apart.max() / right.abs().masked_fill(right.isinf(), 0.0).max().clamp(min=1e-300))
@@ -249,7 +251,7 @@ class Trial(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Kernel, cell: LSTMCell, like: Tensor) -> "Trial":
-        """The trial for a cell on a tensor's device, in the kernel's own case or in the types of both."""
+        """Return the trial for a cell on a tensor's device, in the kernel's own case or in the types of both."""
         device, size = like.device, cell.hidden_size
         own = torch.promote_types(like.dtype, next(cell.parameters()).dtype)
         operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else own
@@ -259,7 +261,7 @@ class Trial(NamedTuple):
         return cls(kernel, type(cell), size, cell.cell_norm, own, operand, device)
 
     def failure(self) -> str:
-        """The reason why the kernel is not used, empty if it passes."""
+        """Return the reason why the kernel is not used, empty if it passes."""
         name = next((name for name, kernel in KERNELS.items() if kernel is self.kernel), type(self.kernel).__name__)
         unused = f"recurrences: {name} is not used with {self.operand} on {self.device}"
         return failure(self, unused, self.results, self.tolerance)
@@ -271,7 +273,7 @@ class Trial(NamedTuple):
         return TF32 if tf32 and self.operand == torch.float32 else TOLERANCES[self.operand]
 
     def results(self) -> Differences:
-        """Outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
+        """Return the outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
         sizes = INPUT_SIZE, self.hidden_size
         cells = [self.cell(*sizes, cell_norm=self.cell_norm, forget_bias=1.0).double() for _ in range(2)]
         frames = torch.linspace(-9, 9, len(LENGTHS) * max(LENGTHS) * INPUT_SIZE, dtype=torch.float64).sin()
@@ -284,7 +286,7 @@ class Trial(NamedTuple):
 
 
 def _results(kernel: Kernel, cells: Sequence[LSTMCell], frames: Tensor) -> list[Tensor]:
-    """Outputs, last states, and the gradients of the sum of their squares."""
+    """Return the outputs, last states, and the gradients of the sum of their squares."""
     outputs, last = kernel.layer(cells, frames, torch.tensor(LENGTHS), [None, None])
     results = [outputs, *(part for state in last for part in state)]
     inputs = [frames, *(parameter for cell in cells for parameter in cell.parameters())]

@@ -26,7 +26,7 @@ CELLS = {cls.__name__: cls for cls in FORMS}
 
 
 def layer(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states: States) -> Unrolled:
-    """Outputs and last states by the operator."""
+    """Return the outputs and last states by the operator."""
     first = [state or cell.initial_state(frames.shape[0]) for cell, state in zip(cells, states, strict=True)]
     outputs, hidden, memory = torch.ops.las.layer(
         frames,
@@ -39,7 +39,7 @@ def layer(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states
 
 
 def _described(cells: Sequence[LSTMCell]) -> str:
-    """The cells, but for their parameters, as a program keeps them."""
+    """Return the cells, but for their parameters, as a program keeps them."""
     cell = cells[0]
     biases = ""
     if isinstance(cell, LNGlobalLSTMCell):

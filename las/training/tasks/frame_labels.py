@@ -116,14 +116,14 @@ def _num_frames(features: Features, utterance: Utterance) -> int:
 
 
 def lexicon_of(corpus: Corpus, config: Config) -> Lexicon:
-    """The dictionary of a training. Raises ConfigError where a corpus of words has none."""
+    """Return the dictionary of a training. Raises ConfigError where a corpus of words has none."""
     given = config.get("lexicon")  # configs of earlier releases have none
     check_value("lexicon", given, str | None)
     return spoken.dictionary(corpus, given)
 
 
 def states_of(corpus: Corpus, lexicon: Lexicon, config: Config) -> StateNumbering:
-    """The states that labels are of: those of phones, or of triphones where a folder of labels has their tying.
+    """Return the states that labels are of: those of phones, or of triphones where a folder of labels has their tying.
 
     For labels=triphones the folder is not known before the corpus is prepared: those of phones (`completed`).
 
@@ -149,7 +149,7 @@ def _require_words(corpus: Corpus, lexicon: Lexicon, advice: str, chosen: str) -
 
 
 def completed(corpus: Corpus, splits: Splits, config: Config) -> Config:
-    """A config with the folder of its labels in place of labels=triphones; they are made first where there are none."""
+    """Return a config with the folder of its labels for labels=triphones; they are made first where there are none."""
     if config.get("labels") != TRIPHONES:
         return config
     stored = _aligned(corpus, splits, lexicon_of(corpus, config), config)

@@ -29,13 +29,13 @@ class Unavailable(Exception):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library, built at the first call; raises `Unavailable`, again at every call, as `load` does."""
+    """Return the library, built at the first call; raises `Unavailable`, again at every call, as `load` does."""
     return load()
 
 
 @cache
 def unavailable() -> str:
-    """The reason why there is no library; empty if there is one."""
+    """Return the reason why there is no library; empty if there is one."""
     try:
         library()
     except Unavailable as error:
@@ -44,7 +44,7 @@ def unavailable() -> str:
 
 
 def load(sources: Path = SOURCES) -> ctypes.CDLL:
-    """The library of these sources, built if it is not in the cache.
+    """Return the library of these sources, built if it is not in the cache.
 
     Raises:
         Unavailable: if there is no compiler, it fails, or the cache cannot be written.
@@ -60,7 +60,7 @@ def load(sources: Path = SOURCES) -> ctypes.CDLL:
 
 
 def find_compiler() -> str:
-    """The C++ compiler that the environment variable CXX names, or else the first one on the PATH."""
+    """Return the C++ compiler that the environment variable CXX names, or else the first one on the PATH."""
     candidates = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
     compiler = next(filter(None, map(shutil.which, candidates)), None)
     if compiler is None:

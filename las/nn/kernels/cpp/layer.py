@@ -51,7 +51,7 @@ class Rows(NamedTuple):
     frames: int
 
     def pack(self, padded: Float[Tensor, "batch frames size"]) -> Float[Tensor, "packed size"]:
-        """The true frames; a view where nothing is padding."""
+        """Return the true frames; a view where nothing is padding."""
         flat = padded.flatten(0, 1)
         if self.positions is None:
             return dense(flat)
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
         return torch.index_select(flat, 0, self.positions, out=packed)
 
     def unpack(self, packed: Float[Tensor, "packed size"]) -> Float[Tensor, "batch frames size"]:
-        """The inverse of `pack`, zero in padding."""
+        """Return the inverse of `pack`, zero in padding."""
         if self.positions is not None:
             padded = allocator.empty(packed, len(self.order) * self.frames, packed.shape[1]).zero_()
             packed = padded.index_copy_(0, self.positions, packed)
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
-    """The `Rows` of a batch padded to `frames`, from true lengths [batch]."""
+    """Return the `Rows` of a batch padded to `frames`, from true lengths [batch]."""
     lengths = [min(max(length, 0), frames) for length in num_frames.tolist()]
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     starts = [0, *accumulate(lengths)]
@@ -196,7 +196,7 @@ class CppRecurrence(torch.autograd.Function):
 
 @torch.no_grad()
 def infer(plan: CppPlan, frames: Tensor | None, *fields: Tensor | None) -> tuple[Tensor, ...]:
-    """The results of `CppRecurrence`, without a graph."""
+    """Return the results of `CppRecurrence`, without a graph."""
     _, parts, projected = _project(plan, frames, fields)
     return _forward(plan, parts, [CppTrace(each) for each in projected])
 
@@ -209,7 +209,7 @@ def _parts(fields: Sequence[Tensor | None]) -> list[CppPart]:
 def _project(
     plan: CppPlan, frames: Tensor | None, fields: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, list[CppPart], list[Tensor]]:
-    """The packed frames, the parts, and W x of every part."""
+    """Return the packed frames, the parts, and W x of every part."""
     parts = _parts(fields)
     if frames is None:
         return None, parts, [plan.rows.pack(part.source) for part in parts]
@@ -223,7 +223,7 @@ def _empty_trace(projected: Tensor, hidden: int, in_place: bool) -> CppTrace:
 
 
 def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]) -> tuple[Tensor, ...]:
-    """The results of all directions; fills the tensors of the traces that are not None."""
+    """Return the results of all directions; fills the tensors of the traces that are not None."""
     batch, hidden = len(plan.rows.order), parts[0].weight.shape[1]
     outputs = allocator.empty(parts[0].weight, batch, plan.rows.frames, len(parts) * hidden)
     last = [outputs.new_empty(batch, hidden) for _ in range(2 * len(parts))]
@@ -238,7 +238,7 @@ def _forward(plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace]
 def _backward(
     plan: CppPlan, parts: Sequence[CppPart], traces: Sequence[CppTrace], d_outputs: Tensor, d_last: Sequence[Tensor]
 ) -> list[CppPart]:
-    """The gradients of each direction's tensors; that of `source` is the gradient of W x, packed."""
+    """Return the gradients of each direction's tensors; that of `source` is the gradient of W x, packed."""
     directions, hidden = plan.directions(parts, traces), parts[0].weight.shape[1]
     sizes = [*[4 * hidden] * 3, *[hidden] * 2]
     sums = d_outputs.new_zeros(len(parts), max(-(-len(plan.rows.order) // PART), 1), sum(sizes))
@@ -261,7 +261,7 @@ def _backward(
 
 
 def norms_of(cell: LSTMCell) -> tuple[int, int]:
-    """The numbers of a cell's norms in `recurrence.h`: of the gates and of the memory."""
+    """Return the numbers of a cell's norms in `recurrence.h`: of the gates and of the memory."""
     return GATE_NORMS.index(FORMS[type(cell)].gate_norm), CELL_NORMS.index(cell.cell_norm)
 
 
@@ -296,13 +296,13 @@ class CppKernel(Kernel):
 
 
 def _alike(frames: Tensor, cells: Sequence[LSTMCell]) -> bool:
-    """True if everything has one type that needs no conversion anywhere, automatic ones included."""
+    """Return True if everything has one type that needs no conversion anywhere, automatic ones included."""
     types = {frames.dtype, *(parameter.dtype for cell in cells for parameter in cell.parameters())}
     return types in ({torch.float32}, {torch.float64}) and not torch.is_autocast_enabled("cpu")
 
 
 def rounds(*tensors: Tensor | None) -> bool:
-    """True if products of these tensors are to be taken in bfloat16, as autocast asks (`trainer.precision=bf16`)."""
+    """Return True if products of these tensors are to be in bfloat16, as autocast asks (`trainer.precision=bf16`)."""
     if not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") != torch.bfloat16:
         return False
     return all(tensor is None or tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
@@ -329,7 +329,7 @@ def _part(
 
 
 def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Sequence[CppPart]) -> Unrolled:
-    """Outputs and last states; half-precision tensors are computed in fp32 and come back in their own type."""
+    """Return the outputs and last states; half-precision tensors are computed in fp32 and returned in their type."""
     fields = [frames, *chain.from_iterable(parts)]
     own = reduce(torch.promote_types, (field.dtype for field in fields if field is not None))
     wide = torch.promote_types(own, torch.float32)
@@ -346,13 +346,13 @@ def _run(cell: LSTMCell, num_frames: Tensor, frames: Tensor | None, parts: Seque
 
 
 def library_for(*tensors: Tensor | None) -> CppLibrary:
-    """The library with the products that these tensors are to have."""
+    """Return the library with the products that these tensors are to have."""
     return CppLibrary(build.library(), bfloat16_unit() if rounds(*tensors) else None)
 
 
 @cache
 def bfloat16_unit() -> int:
-    """The number in `bfloat16.h` of the fastest unit that agrees with the emulation in a trial."""
+    """Return the number in `bfloat16.h` of the fastest unit that agrees with the emulation in a trial."""
     generator = torch.Generator().manual_seed(1)
     left, right = (torch.randn(40, 40, generator=generator) for _ in range(2))
     products = [CppLibrary(build.library(), unit).product(left, right) for unit in range(fastest_unit() + 1)]
@@ -360,7 +360,7 @@ def bfloat16_unit() -> int:
 
 
 def fastest_unit() -> int:
-    """The number of the fastest unit that compiler, processor and system have."""
+    """Return the number of the fastest unit that compiler, processor and system have."""
     count = build.library().fastest_bfloat16_unit
     count.restype = ctypes.c_int64
     return int(count())

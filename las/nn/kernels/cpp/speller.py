@@ -110,7 +110,7 @@ class CppDecoderLoop:
             raise failure
 
     def previous_outputs(self, step: int) -> tuple[Tensor, Tensor]:
-        """The hidden state [B, H] and the context [B, V] before this step."""
+        """Return the hidden state [B, H] and the context [B, V] before this step."""
         return self.cells[-1].outputs[:, step - 1], self.contexts[:, step]
 
     def replace(self, step: int, known: Tensor) -> None:
@@ -146,7 +146,7 @@ class CppDecoderLoop:
         return [d_keys, d_values, d_query, *of_attention, *chain.from_iterable(totals)]
 
     def _gradient(self, d_outputs: Tensor, inputs: Tensor) -> Tensor:
-        """The gradient of a weight, from those of its outputs and from its inputs, [batch, steps, size]."""
+        """Return the gradient of a weight, from those of its outputs and from its inputs, [batch, steps, size]."""
         grads, rows = d_outputs.flatten(0, 1).t(), inputs.flatten(0, 1)
         return grads @ rows if self.library.unit is None else self.library.product(grads, rows)
 
@@ -241,8 +241,7 @@ class SearchStructure(Structure):
 
 
 def supports(layers: Sequence[nn.Module], memory: AttentionMemory) -> bool:
-    """True if all layers, whose cells and attention the compiled loop of a pass supports, are of one type that it
-    computes."""
+    """Return True if all layers, which the compiled loop supports, are of one type that it computes."""
     parameters = [parameter for part in layers for parameter in part.parameters()]
     return {memory.keys.dtype, *(each.dtype for each in parameters)} in ({torch.float32}, {torch.float64})
 

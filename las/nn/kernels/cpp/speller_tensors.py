@@ -60,7 +60,7 @@ class PassInputs(NamedTuple):
     cells: tuple[Parameters, ...]
 
     def flat(self) -> list[Tensor | None]:
-        """The tensors in the order of the gradients of `CppDecoderLoop.backward`."""
+        """Return the tensors in the order of the gradients of `CppDecoderLoop.backward`."""
         per_cell = [tensor for parts in zip(self.sides, self.cells, strict=True) for part in parts for tensor in part]
         return [self.keys, self.values, *self.attention, *per_cell]
 
@@ -68,7 +68,7 @@ class PassInputs(NamedTuple):
 def pass_inputs(
     cells: Sequence[LSTMCell], attention: Attention, memory: AttentionMemory, embedded: Tensor
 ) -> PassInputs:
-    """The tensors of one pass, at least in fp32."""
+    """Return the tensors of one pass, at least in fp32."""
     names = ("query.weight", *FORMS[type(attention)].parameters)
     of_attention = tuple(_wide(attention.get_parameter(name)) for name in names)
     no_embedding = embedded.new_zeros(*embedded.shape[:2], 0)  # only the first cell reads the embeddings
@@ -77,7 +77,7 @@ def pass_inputs(
 
 
 def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
-    """The input side of a cell, given the embeddings that are the first columns of its input."""
+    """Return the input side of a cell, given the embeddings that are the first columns of its input."""
     weight = cast(Tensor, cell.input_weight)
     gain, offset = side_of(cell)
     if gain is None and cell.forget_bias and parameters_of(cell).gain is None:
@@ -148,7 +148,7 @@ class EnergyTensors(NamedTuple):
 
     @classmethod
     def of(cls, form: AttentionForm, keys: Tensor, parameters: Sequence[Tensor]) -> "EnergyTensors":
-        """The tensors of a form, from its keys and parameters in the order of `FORMS`."""
+        """Return the tensors of a form, from its keys and parameters in the order of `FORMS`."""
         parts = [*map(dense, parameters)]
         if form.energy == WITH_FEEDBACK:
             score, feedback = parts
@@ -206,7 +206,7 @@ class CellTensors:
         self.d_projected = torch.empty_like(self.projected) if self.apart else self.d_summed
 
     def structure(self) -> CellStructure:
-        """The structure with pointers to all tensors."""
+        """Return the structure with pointers to all tensors."""
         direction = Direction(*self.numbers, self.eps)
         direction.point(**{name: value for name in POINTERS if (value := getattr(self, name, None)) is not None})
         structure = CellStructure(direction, self.inputs.shape[2])

@@ -35,7 +35,7 @@ class CachingAllocator:
         self.lock = threading.Lock()
 
     def empty(self, like: Tensor, *shape: int) -> Tensor:
-        """An uninitialised tensor like `like.new_empty(shape)`; small, GPU and traced tensors come from torch."""
+        """Return an uninitialised tensor as `like.new_empty(shape)`; small, GPU and traced tensors come from torch."""
         size = prod(shape) * like.element_size()
         if size < self.SMALL or like.device.type != "cpu" or type(like) not in (Tensor, Parameter):
             return like.new_empty(shape)
@@ -46,7 +46,7 @@ class CachingAllocator:
         return torch.from_numpy(array)[:size].view(like.dtype).view(shape)
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """An uninitialised contiguous tensor like `torch.empty_like(tensor)`."""
+        """Return an uninitialised contiguous tensor like `torch.empty_like(tensor)`."""
         return self.empty(tensor, *tensor.shape)
 
     def release(self) -> None:
@@ -57,7 +57,7 @@ class CachingAllocator:
             self.peak = self.held
 
     def _block(self, size: int) -> Tensor:
-        """A block of bytes: the smallest idle one of up to twice the size, or a new one."""
+        """Return a block of bytes: the smallest idle one of up to twice the size, or a new one."""
         with self.lock:
             sizes = [block.numel() for block in self.idle]  # len(block) takes ten times as long
             fitting = [(held, index) for index, held in enumerate(sizes) if size <= held <= 2 * size]
@@ -78,12 +78,12 @@ allocator = CachingAllocator()
 
 
 def score_type(device: torch.device) -> torch.dtype:
-    """The type in which scores of a search are summed."""
+    """Return the type in which scores of a search are summed."""
     return torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
 
 
 def _pointer(dtype: torch.dtype) -> type[ctypes.c_void_p]:
-    """A type of fields that point to numbers of this type, whatever type the others of the structure have."""
+    """Return a type of fields that point to numbers of this type, whatever type the others of the structure have."""
     return type("Pointer", (ctypes.c_void_p,), {"dtype": dtype})
 
 
@@ -133,7 +133,7 @@ class Structure(ctypes.Structure):
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The tensor as the C++ reads it: elements without gaps, none of them negated only when it is read."""
+    """Return the tensor as the C++ reads it: elements without gaps, none of them negated only when it is read."""
     return tensor.contiguous().resolve_neg()
 
 
@@ -178,7 +178,7 @@ class CppLibrary(NamedTuple):
     def product(
         self, left: Float[Tensor, "rows inner"], right: Float[Tensor, "inner columns"], added_to: Tensor | None = None
     ) -> Float[Tensor, "rows columns"]:
-        """The product left right, added to `added_to` in place if given; both may be transposed views."""
+        """Return the product left right, added to `added_to` in place if given; both may be transposed views."""
         left, right = (part.resolve_neg() if 1 in part.stride() else dense(part) for part in (left, right))
         to = allocator.empty(left, len(left), right.shape[1]) if added_to is None else added_to
         product = CppProduct(*left.shape, right.shape[1], added_to is not None)

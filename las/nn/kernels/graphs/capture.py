@@ -44,7 +44,7 @@ class RepeatedStep:
 
 
 def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK) -> torch.cuda.CUDAGraph | None:
-    """A graph of `count` steps, after one step outside it; None if capturing fails, which is announced once.
+    """Return a graph of `count` steps, after one step outside it; None if capturing fails, which is announced once.
 
     Raises torch.OutOfMemoryError.
     """
@@ -95,7 +95,7 @@ def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> No
 
 @cache
 def _first(device: torch.device) -> torch.cuda.CUDAGraph:
-    """A graph that is kept, since a pool of memory may not be used again after its last graph has gone.
+    """Return a graph that is kept, since a pool of memory may not be used again after its last graph has gone.
 
     The steps of all graphs allocate from its pool. A new graph takes over the memory of one that is gone; graphs that
     overwrite each other's are no matter, as whoever replays one copies its results before another runs.
@@ -109,7 +109,7 @@ def _first(device: torch.device) -> torch.cuda.CUDAGraph:
 
 
 def cached(key: Hashable, make: Callable[[], T]) -> T:
-    """The cached result of `make` for this key."""
+    """Return the cached result of `make` for this key."""
     if key in _cache:
         _cache.move_to_end(key)
     else:

@@ -36,7 +36,7 @@ class Recurrence(NamedTuple):
     """Tensors that all steps read."""
 
     def outputs(self, capture: Capture | None) -> tuple[Tensor, ...]:
-        """The outputs of all steps, [batch, steps, ...]. There is no second derivative."""
+        """Return the outputs of all steps, [batch, steps, ...]. There is no second derivative."""
         trace = _Trace(self, capture, recording=torch.is_grad_enabled())
         outputs: tuple[Tensor, ...] = PassFunction.apply(trace, *self.inputs, *self.memory, *trace.parameters.values())
         return tuple(part.transpose(0, 1) for part in outputs)
@@ -66,7 +66,7 @@ class _Trace:
         self.outputs: list[Tensor] = []
 
     def results(self) -> tuple[Tensor, ...]:
-        """Outputs of all steps, [steps, batch, ...]."""
+        """Return the outputs of all steps, [steps, batch, ...]."""
         replayed = Replayed("speller", self._step, self.capture)
         state = torch.zeros(1, dtype=torch.long, device=self.device), self.recurrence.first
         for _ in range(self.num_steps):
@@ -125,7 +125,7 @@ class _Trace:
     def _computed(
         self, parameters: dict[str, Tensor], inputs: Sequence[Tensor], before: Any, memory: Sequence[Tensor]
     ) -> tuple[Sequence[Tensor], Any]:
-        """A step under the autocast of the forward pass, its state in the types of the first one."""
+        """Return a step under the autocast of the forward pass, its state in the types of the first one."""
         enabled, dtype = self.autocast
         # Kept casts of parameters would lie in the memory of a graph.
         with torch.autocast(self.device.type, dtype, enabled=enabled, cache_enabled=False):

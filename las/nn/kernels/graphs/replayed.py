@@ -54,7 +54,7 @@ class Replayed(Generic[S, R]):
         self.graph: Graph | None = None
 
     def __call__(self, state: S) -> tuple[S, R]:
-        """The next state and the record."""
+        """Return the next state and the record."""
         if self.capture is None:
             return self.function(state)
         shapes = [tensor.shape for tensor in tensors(state)]
@@ -94,7 +94,7 @@ class Replayed(Generic[S, R]):
         own = {tensor.untyped_storage().data_ptr() for tensor in tensors(self.state)}
 
         def apart(tensor: Tensor) -> Tensor:
-            """The tensor, copied if it shares memory with the state, which is about to be overwritten."""
+            """Return the tensor, copied if it shares memory with the state, which is about to be overwritten."""
             return tensor.clone() if tensor.untyped_storage().data_ptr() in own else tensor
 
         self.record = mapped(self.record, apart)
@@ -110,7 +110,7 @@ def _copy(state: S, given: S) -> None:
 
 
 def _agree(result: object, expected: object) -> bool:
-    """True if no tensor differs by more than rounding."""
+    """Return True if no tensor differs by more than rounding."""
     return all(
         torch.allclose(ours, right, tolerance, tolerance, equal_nan=True)
         for ours, right in zip(tensors(result), tensors(expected), strict=True)

@@ -145,7 +145,7 @@ def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The tensor as the kernels read it: dense, and at an address that is a multiple of 16 bytes."""
+    """Return the tensor as the kernels read it: dense, and at an address that is a multiple of 16 bytes."""
     tensor = tensor.contiguous().resolve_neg()
     return tensor.clone() if tensor.data_ptr() % 16 else tensor
 

@@ -115,7 +115,9 @@ class Forward(TritonLoop):
     def run(
         self, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, TritonTrace]:
-        """Outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty without `keep`)."""
+        """Return the outputs [batch, frames, directions * H], the last state as `first`, and the trace (empty without
+        `keep`).
+        """
         recipe, (batch, frames, _) = self.recipe, inputs[0].shape
         size, trace_shape = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
         outputs = weight.new_zeros(batch, frames, recipe.directions * size, dtype=recipe.plan.outputs)

@@ -63,5 +63,5 @@ class TritonGradients(NamedTuple):
 
 
 def rows_for(batch: int) -> int:
-    """The batch rounded up to whole tiles of 16, 32 or 64 rows: few different numbers mean few graphs."""
+    """Return the batch rounded up to whole tiles of 16, 32 or 64 rows: few different numbers mean few graphs."""
     return next((rows for rows in (16, 32) if batch <= rows), -(-batch // 64) * 64)

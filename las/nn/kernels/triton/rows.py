@@ -31,14 +31,14 @@ def tanh(x):
 @triton.jit
 @no_type_check
 def scale_of(variance, EPS: tl.constexpr):
-    """The scale 1 / sqrt(variance + eps), correctly rounded: the fast root treats a very small eps as zero."""
+    """Return the scale 1 / sqrt(variance + eps), correctly rounded: the fast root treats a very small eps as zero."""
     return tl.div_rn(tl.full(variance.shape, 1.0, tl.float32), tl.sqrt_rn(variance + EPS))
 
 
 @triton.jit
 @no_type_check
 def mean_of(gates, H: tl.constexpr, NORM: tl.constexpr):
-    """The mean over what a norm sees, for each gate [1, 2, 2]: over its own H values, or over all 4H."""
+    """Return the mean over what a norm sees, for each gate [1, 2, 2]: over its own H values, or over all 4H."""
     sums = tl.sum(gates, 0, keep_dims=True)
     if NORM == "per_gate":
         return sums / H
@@ -50,7 +50,7 @@ def mean_of(gates, H: tl.constexpr, NORM: tl.constexpr):
 @triton.jit
 @no_type_check
 def cell_affine(n, affine, columns, inside, H: tl.constexpr):
-    """The gain and the bias of the memory's norm."""
+    """Return the gain and the bias of the memory's norm."""
     gain = tl.load(affine + 8 * H + columns, mask=inside, other=0.0)
     return n * gain + tl.load(affine + 9 * H + columns, mask=inside, other=0.0)
 
@@ -88,21 +88,21 @@ def split_gates(gates):
 @triton.jit
 @no_type_check
 def join_gates(i, f, g, o):
-    """The inverse of `split_gates`."""
+    """Return the inverse of `split_gates`."""
     return tl.join(tl.join(i, g), tl.join(f, o))
 
 
 @triton.jit
 @no_type_check
 def address(table, entry, KIND: tl.constexpr):
-    """A tensor of the table; all of them begin at multiples of 16 bytes."""
+    """Return a tensor of the table; all of them begin at multiples of 16 bytes."""
     return tl.multiple_of(tl.load(table + entry).to(tl.pointer_type(KIND)), 16)
 
 
 @triton.jit
 @no_type_check
 def statistics_of(table, place):
-    """The ten numbers of a frame: means of the gates, their scales 1 / sqrt(var + eps), mean and scale of c."""
+    """Return the ten numbers of a frame: means of the gates, their scales 1 / sqrt(var + eps), mean and scale of c."""
     return tl.load(table + STATISTICS).to(tl.pointer_type(tl.float32)) + place * 10
 
 
@@ -117,6 +117,6 @@ def load_four(numbers):
 @triton.jit
 @no_type_check
 def store_four(numbers, values):
-    """The inverse of `load_four`."""
+    """Return the inverse of `load_four`."""
     pair = tl.arange(0, 2)
     tl.store(numbers + 2 * pair[None, :, None] + pair[None, None, :], values)

@@ -103,7 +103,8 @@ def through_memory(
     ds, d_carried, table, place, affine, columns, inside,
     H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of c from that of the memory seen by the output and that of the carried one (f_{t+1} dc_{t+1}).
+    """Return the gradient of c from that of the memory seen by the output and that of the carried one (f_{t+1}
+    dc_{t+1}).
 
     The part d that came through LN(c) goes back as r (y - mean(y) - n mean(y n)) with y = gain d, n = (c - mean) r.
     """
@@ -170,7 +171,7 @@ def gathered(products, scales, slot, slots, columns, inside, H: tl.constexpr):
 def memory_at(
     table, place, affine, columns, inside, H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr
 ):  # fmt: skip
-    """The memory at a frame as the output saw it, and as it was carried to the next frame."""
+    """Return the memory at a frame as the output saw it, and as it was carried to the next frame."""
     raw, n, _ = cell_at(table, place, columns, inside, H, OPERAND)
     seen, carried = raw, raw
     if CELL_NORM == "output" or CELL_NORM == "both":
