@@ -203,8 +203,8 @@ class Segmenter:
         silence_db: level in decibels of full scale; audio that stays below it is silence and is not decoded.
 
     A cut is made in the middle of a pause, of those between `shortest_s` and `longest_s` after the last cut: of the
-    first long one, or else of the longest. At most `longest_s`, twice `overlap_s` and one
-    block of audio are in memory.
+    first long one, or else of the longest. In memory are `longest_s`, `overlap_s`, the larger of `overlap_s` and
+    `shortest_s`, and one block of audio, at most.
     """
 
     def __init__(
@@ -230,6 +230,8 @@ class Segmenter:
         self.shortest, self.pause, self.long_pause = (
             round(seconds / FRAME_S) for seconds in (shortest_s, pause_s, long_pause_s)
         )
+        # Beyond the longest core as much is read as may change where it is cut, whatever the size of the blocks.
+        self.ahead = max(self.overlap, self.shortest * self.frame)
 
     def __call__(self, blocks: Iterable[Tensor]) -> Iterator[AudioSegment]:
         """Segments of consecutive blocks [samples]; none without samples."""
@@ -238,7 +240,7 @@ class Segmenter:
         for block in itertools.chain(blocks, [None]):
             buffered = buffered if block is None else torch.cat([buffered, block])
             end = first + len(buffered)
-            while core < end and (block is None or end - core > self.longest + self.overlap):
+            while core < end and (block is None or end - core > self.longest + self.ahead):
                 length, overlap_after = self._cut(buffered[core - first :], is_all=core == 0 and block is None)
                 core_end = core + length
                 yield self._piece(buffered, first, (core - overlap_before, core, core_end, core_end + overlap_after))

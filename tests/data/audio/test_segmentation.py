@@ -39,13 +39,14 @@ def require_tiling(pieces: list[AudioSegment], samples: torch.Tensor) -> None:
     st.lists(st.tuples(st.floats(0.05, 12), st.sampled_from([0.0, 1e-4, 0.01, 0.3])), min_size=1, max_size=8),
     st.integers(1, 9000),
     st.integers(1, 9000),
+    st.sampled_from([0.3, 1.0, 1.7]),
 )
 @settings(max_examples=60)
 def test_cores_tile_any_audio_in_any_blocks_and_are_no_longer_than_asked(
-    parts: list[tuple[float, float]], block: int, other: int
+    parts: list[tuple[float, float]], block: int, other: int, overlap_s: float
 ) -> None:
     samples = torch.cat([noise(seconds, level, i) for i, (seconds, level) in enumerate(parts)])
-    options = dict(longest_s=6.0, shortest_s=1.0, overlap_s=1.0)
+    options = dict(longest_s=6.0, shortest_s=1.0, overlap_s=overlap_s)
     pieces = cut(samples, block, **options)
     require_tiling(pieces, samples)
     assert [piece[1:] for piece in cut(samples, other, **options)] == [piece[1:] for piece in pieces]
