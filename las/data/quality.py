@@ -4,9 +4,11 @@ Headers and levels of audio files are cached, so that files that have not change
 """
 
 import contextlib
+import hashlib
 import io
 import itertools
 import json
+import math
 import statistics
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,7 +24,7 @@ from las.data.manifest import Utterance
 from las.data.text_rules import num_equal
 from las.data.tokenizers import Tokenizer
 from las.runtime import devices, progress
-from las.runtime.errors import DataError
+from las.runtime.errors import ConfigError, DataError
 from las.storage import bounded
 
 SHORTEST_S = 0.025  # one analysis window
@@ -40,19 +42,33 @@ class QualityLimits:
     longest_s: maximum duration in seconds. clipped: maximum share of samples at full scale. unknown: maximum share of
     the symbols of a split that the tokens lack (each is named); above it training does not start. longest_tokens:
     maximum length of a transcript in tokens (None: no limit); longer ones are counted and left out, which is not an
-    error of the corpus.
+    error of the corpus. hours: of the training part, drawn at random by the utterances' ids (None: all), for learning
+    curves; fewer hours are a part of more.
     """
 
     longest_s: float = 60.0
     clipped: float = 0.01
     unknown: float = 0.001
     longest_tokens: int | None = None
+    hours: float | None = None
 
     def __post_init__(self) -> None:
         require("longest_s", self.longest_s, SHORTEST_S)
         require("clipped", self.clipped, 0.0, 1.0)
         require("unknown", self.unknown, 0.0, 1.0)
         require("longest_tokens", self.longest_tokens, 1)
+        if self.hours is not None and not self.hours > 0.0:
+            raise ConfigError(f"limits.hours={self.hours} must be above 0")
+
+    def sample(self, utterances: Sequence[Utterance]) -> list[Utterance]:
+        """Draw utterances of `hours` together, in their order; all of them where there are not more."""
+        drawn, left_s = set(), math.inf if self.hours is None else 3600 * self.hours
+        for utterance in sorted(utterances, key=lambda each: hashlib.sha256(each.id.encode()).digest()):
+            if left_s < utterance.duration_s:
+                break
+            drawn.add(utterance.id)
+            left_s -= utterance.duration_s
+        return [utterance for utterance in utterances if utterance.id in drawn]
 
 
 class QualityProblem(NamedTuple):

@@ -164,9 +164,9 @@ def filter_training_utterances(
 
 
 def usable_utterances(data: PreparedCorpus, problems: list[QualityProblem], log: Path | None = None) -> list[Utterance]:
-    """Training utterances without problems, of at most `limits.longest_tokens` tokens; longer ones are counted.
+    """Training utterances without problems, of at most `limits.longest_tokens` tokens, `limits.hours` of them.
 
-    Raises DataError if there is none.
+    Those left out are counted. Raises DataError if none remains.
     """
     bad = {problem.utterance_id for problem in problems}
     remaining = [utterance for utterance in data.train if utterance.id not in bad]
@@ -176,11 +176,21 @@ def usable_utterances(data: PreparedCorpus, problems: list[QualityProblem], log:
         longer, remaining = len(remaining) - len(short), short
         of_all = f"{longer} of {len(data.train)} utterances ({100 * longer / len(data.train):.1f} %)"
         progress.say(f"left out of training: {of_all} have more than limits.longest_tokens={limit} tokens", log)
+    if data.limits.hours is not None:
+        drawn = data.limits.sample(remaining)
+        of_all = f"{len(drawn):,} of {len(remaining):,} utterances, {hours(drawn):.2f} of {hours(remaining):.2f} hours"
+        progress.say(f"drawn from the training part by limits.hours={data.limits.hours:g}: {of_all}", log)
+        remaining = drawn
     if not remaining:
         raise DataError(
             f"{data.corpus.name}: no training utterance remains, all are left out: las check names each problem"
         )
     return remaining
+
+
+def hours(utterances: Sequence[Utterance]) -> float:
+    """Sum of the durations, in hours."""
+    return sum(utterance.duration_s for utterance in utterances) / 3600
 
 
 def require_decodable(data: PreparedCorpus, split: str, log: Path, num_listed: int = 10) -> None:

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 from console import Las
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import LABELS, overrides, utterance
+
+from las.data.manifest import Utterance
+from las.data.quality import QualityLimits
 
 STAGES = [
     *("model.listener.num_layers=2", "model.listener.time_reduction=[2,1]", "trainer.validate_every=2"),
@@ -38,3 +43,22 @@ def test_a_limit_that_leaves_nothing_says_so(two_longer: Path, las: Las) -> None
     answer = las("train", *overrides(two_longer, "+limits.longest_tokens=1"))
     assert answer.code == 3 and "8 utterances (100.0" in answer.out
     assert "training utterance remains," in answer.err
+
+
+def test_a_learning_curve_trains_on_a_part_drawn_at_random(corpus: Path, las: Las) -> None:
+    answer = las("train", *overrides(corpus, "+limits.hours=0.0006", *STAGES))  # 2.2 s
+    answer.succeeds("limits.hours=0.0006:")
+    count = json.loads((corpus / "run" / "result.json").read_text())["train_utterances"]
+    assert 2 <= count < 8 and f"{count} of 8 utterances" in answer.out
+    las("train", *overrides(corpus, "+limits.hours=0.0")).fails(2, "limits.hours=0.0")
+
+
+@given(st.lists(st.floats(0.1, 9.0), min_size=1, max_size=30), st.tuples(st.floats(0.1, 60.0), st.floats(0.1, 60.0)))
+def test_fewer_hours_are_a_part_of_more(durations: list[float], seconds: tuple[float, float]) -> None:
+    listed = [Utterance(f"u{index}", "x.wav", 0, 0.0, duration, "", "") for index, duration in enumerate(durations)]
+    fewer, more = (QualityLimits(hours=part / 3600).sample(listed) for part in sorted(seconds))
+    assert set(fewer) <= set(more) <= set(listed) and more == [each for each in listed if each in more]
+    for drawn, part in ((fewer, min(seconds)), (more, max(seconds))):
+        assert sum(each.duration_s for each in drawn) <= part + 1e-9
+        assert len(drawn) == len(listed) or sum(each.duration_s for each in drawn) + max(durations) >= part - 1e-9
+    assert QualityLimits().sample(listed) == listed
