@@ -9,6 +9,7 @@ from typing import Any
 _CLASSES = {
     # cells
     "las.nn.cells.base": "LSTMCell",
+    "las.nn.cells.norms": "CellNorm LayerNorm RMSNorm DynamicTanh NoNorm",
     "las.nn.cells.lstm": "PlainLSTMCell",
     "las.nn.cells.ln_global": "LNGlobalLSTMCell",
     "las.nn.cells.ln_joined": "LNJoinedLSTMCell",

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import (
-    FORMS,
     PLAIN,
     Frames,
     Lengths,
     States,
     Unrolled,
     twice_differentiable,
+    uncompiled,
     values_are_unknown,
 )
 from las.nn.normalisation import reverse
@@ -141,7 +141,7 @@ def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, s
         return _computed(cells, frames, num_frames, states)
     if not torch.compiler.is_dynamo_compiling() and not isinstance(choice.requested(), str):
         return _computed(cells, frames, num_frames, states)  # a kernel that is made for tracing
-    if torch.compiler.is_compiling() and type(cells[0]) in FORMS:
+    if torch.compiler.is_compiling() and not uncompiled(cells[0]):
         return operator.layer(cells, frames, num_frames, states)
     return PLAIN.layer(cells, frames, num_frames, states)
 

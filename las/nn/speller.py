@@ -26,7 +26,7 @@ from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
-from las.nn.kernels.base import FORMS
+from las.nn.kernels.base import uncompiled
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
 from las.nn.kernels.cpp.speller import StepFn
@@ -249,7 +249,7 @@ class Speller(ScheduledModule):
         kernel = choice.select_kernel(self._cells[0], like)
         if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
             return "plain", ""
-        if any(type(cell) not in FORMS for cell in self._cells):
+        if any(uncompiled(cell) for cell in self._cells):
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"

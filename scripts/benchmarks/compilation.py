@@ -70,7 +70,7 @@ def measure(settings: Settings) -> Iterator[Group]:
         name, rows = f"sm_{capability}", []
         for size in progress.counted(SIZES, len(SIZES), f"{name}: sizes compiled"):
             for products, (operand, precision) in TYPES.items():
-                plan = TritonPlan("joined", "both", 1e-5, operand, operand, precision, True)
+                plan = TritonPlan("joined", "both", "layer", 1e-5, operand, operand, precision, True)
                 found = phases(plan, size, BATCH, DIRECTIONS, capability)
                 rows.append(
                     settings.row("triton", "ln_joined", name)
@@ -94,7 +94,7 @@ def phases(plan: TritonPlan, hidden_size: int, batch: int, directions: int, capa
             rows = rows_for(batch)
             loop(TritonEquations(plan, hidden_size, directions, rows, plan.operand, torch.device("cpu"), 0)).step()
         grads = torch.zeros(batch, 2, 4 * hidden_size, dtype=plan.operand)
-        loops.sums(grads, grads, torch.zeros(batch, 2, 10), plan.groups, 4)
+        loops.sums(grads, grads, torch.zeros(batch, 2, 10), plan.groups, 4, plan.kind)
     return [
         Phase(kernel.metadata.name, *_registers(kernel.asm["cubin"]), kernel.metadata.shared) for kernel in compiled
     ]

@@ -53,8 +53,8 @@ OTHERS = list(itertools.zip_longest(*map(choices, GROUPS)))
 def test_the_configs_are_those_of_the_checkout() -> None:
     assert runtime_config.config_directory() == CONFIGS
     listed = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "layer", "lm", "model", "scale"}
-    elsewhere |= {"scorer", "distortion", "dropout", "tokens"}
+    elsewhere = {"attention", "cell", "corpus", "experiment", "features", "front_end", "layer", "lm", "model", "norm"}
+    elsewhere |= {"scorer", "distortion", "dropout", "scale", "tokens"}
     assert listed == elsewhere | set(GROUPS)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.normalisation import layer_norm
+from las.nn.cells.norms import CellNorm, LayerNorm
 from las.runtime.errors import ConfigError, require_known
 
 NUM_GATES = 4
@@ -71,9 +71,10 @@ class LSTMCell(nn.Module):
         hidden_size: H, size of hidden and cell.
         cell_norm: one of the four above; adds a gain and a bias of size H unless `none`.
         cell_gain: first value of the gain of the memory's norm.
+        norm: makes the norm of the memory, and those of the gates (`las.nn.cells.norms`).
         forget_bias: constant added to the forget gate AFTER any norm of the gates (a constant added before a
             per-gate norm would be cancelled by its centring).
-        eps: added to the variance inside every layer norm of the cell.
+        eps: added to the variance inside every norm of the cell.
 
     >>> import las, torch
     >>> class CoupledLSTMCell(las.PlainLSTMCell):
@@ -97,6 +98,7 @@ class LSTMCell(nn.Module):
         *,
         cell_norm: str = "none",
         cell_gain: float = 1.0,
+        norm: Callable[[], CellNorm] = LayerNorm,
         forget_bias: float = 0.0,
         eps: float = 1e-5,
     ) -> None:
@@ -107,11 +109,13 @@ class LSTMCell(nn.Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.cell_norm = cell_norm
+        self.norm = norm
         self.forget_bias = float(forget_bias)
         self.eps = float(eps)
         if cell_norm != "none":
             self.cell_gain = nn.Parameter(torch.full((hidden_size,), float(cell_gain)))
             self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
+            self.memory_norm = norm()
 
     def weights(self) -> tuple[nn.Parameter, nn.Parameter]:
         """Return new parameters W [4H, input_size] and U [4H, H], initialised Glorot-uniform gate by gate."""
@@ -156,7 +160,7 @@ class LSTMCell(nn.Module):
 
         Args:
             candidate: the nonlinearity of g.
-            norm: the norm of the memory, a layer norm by default; unused if `cell_norm` is `none`.
+            norm: another norm of the memory than the cell's; unused if `cell_norm` is `none`.
         """
         i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
         if self.forget_bias:
@@ -165,7 +169,7 @@ class LSTMCell(nn.Module):
         if self.cell_norm == "none":
             carried = seen = cell
         else:
-            normalised = norm(cell) if norm else layer_norm(cell, self.cell_gain, self.cell_bias, self.eps)
+            normalised = norm(cell) if norm else self.memory_norm(cell, self.cell_gain, self.cell_bias, self.eps)
             carried = normalised if self.cell_norm in ("state", "both") else cell
             seen = normalised if self.cell_norm in ("output", "both") else cell
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)

@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
-from las.nn.normalisation import layer_norm
 from las.runtime.errors import require_known
 
 BIASES = ("all", "input")
@@ -60,6 +59,7 @@ class LNGlobalLSTMCell(LSTMCell):
         self.recurrent_gain = nn.Parameter(torch.full((size,), float(recurrent_gain)))
         self.recurrent_bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
         self.bias = nn.Parameter(torch.zeros(size)) if biases == "all" else None
+        self.input_norm, self.recurrent_norm = self.norm(), self.norm()
 
     def gate_bias(self) -> nn.Parameter:
         return self.input_bias if self.bias is None else self.bias
@@ -68,8 +68,8 @@ class LNGlobalLSTMCell(LSTMCell):
         projected = functional.linear(frames, self.input_weight)
         # One sum of both offsets: the same function and gradients, and one pass over the frames less.
         offset = self.input_bias if self.bias is None else self.input_bias + self.bias
-        return layer_norm(projected, self.input_gain, offset, self.eps)
+        return self.input_norm(projected, self.input_gain, offset, self.eps)
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         projected = functional.linear(hidden, self.recurrent_weight)
-        return input_gates + layer_norm(projected, self.recurrent_gain, self.recurrent_bias, self.eps)
+        return input_gates + self.recurrent_norm(projected, self.recurrent_gain, self.recurrent_bias, self.eps)

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
-from las.nn.normalisation import layer_norm
 
 
 class LNJoinedLSTMCell(LSTMCell):
@@ -23,6 +22,7 @@ class LNJoinedLSTMCell(LSTMCell):
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((NUM_GATES * hidden_size,), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+        self.gate_norm = self.norm()
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
-        return layer_norm(super().gates(input_gates, hidden), self.gain, self.bias, self.eps)
+        return self.gate_norm(super().gates(input_gates, hidden), self.gain, self.bias, self.eps)

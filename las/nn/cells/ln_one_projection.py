@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
-from las.nn.normalisation import layer_norm
 from las.runtime.errors import require_known
 
 PROJECTIONS = ("input", "recurrent")
@@ -34,6 +33,7 @@ class LNOneProjectionLSTMCell(LSTMCell):
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((NUM_GATES * hidden_size,), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+        self.projection_norm = self.norm()
 
     def input_gates(self, frames: Frames) -> Gates:
         return self._projected(frames, self.input_weight, "input")
@@ -43,4 +43,6 @@ class LNOneProjectionLSTMCell(LSTMCell):
 
     def _projected(self, values: Tensor, weight: Tensor, name: str) -> Tensor:
         projected = functional.linear(values, weight)
-        return layer_norm(projected, self.gain, self.bias, self.eps) if name == self.normalised else projected
+        if name != self.normalised:
+            return projected
+        return self.projection_norm(projected, self.gain, self.bias, self.eps)

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
-from las.nn.normalisation import layer_norm
 
 
 class LNPerGateLSTMCell(LSTMCell):
@@ -25,7 +24,8 @@ class LNPerGateLSTMCell(LSTMCell):
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((NUM_GATES, hidden_size), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES, hidden_size))
+        self.gate_norm = self.norm()
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         per_gate = super().gates(input_gates, hidden).unflatten(-1, (NUM_GATES, self.hidden_size))
-        return layer_norm(per_gate, self.gain, self.bias, self.eps).flatten(-2)
+        return self.gate_norm(per_gate, self.gain, self.bias, self.eps).flatten(-2)

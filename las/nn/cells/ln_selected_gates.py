@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
-from las.nn.normalisation import layer_norm
 from las.runtime.errors import ArgumentError, suggest
 
 GATES = ("i", "f", "g", "o")
@@ -34,9 +33,10 @@ class LNSelectedGatesLSTMCell(LSTMCell):
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((len(self.chosen), hidden_size), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))
+        self.gate_norm = self.norm()
 
     def gates(self, input_gates: Gates, hidden: Hidden) -> Gates:
         parts = list(super().gates(input_gates, hidden).chunk(NUM_GATES, dim=-1))
         for index, gain in zip(self.chosen, self.gain, strict=True):
-            parts[index] = layer_norm(parts[index], gain, None, self.eps)
+            parts[index] = self.gate_norm(parts[index], gain, None, self.eps)
         return torch.cat(parts, dim=-1) + self.bias

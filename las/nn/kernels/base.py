@@ -20,6 +20,7 @@ from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
 from las.nn.normalisation import mask_of, reverse
 
 Frames = Float[Tensor, "batch frames input"]
@@ -154,10 +155,21 @@ GATE_NORMS = ("none", "apart", "joined", "per_gate")
 """Norms of the gates: of W x and of U h apart, of their sum, of each gate of it; in the order of `recurrence.h`."""
 
 
+NORMS: dict[type[CellNorm], str] = {LayerNorm: "layer", RMSNorm: "rms", DynamicTanh: "tanh", NoNorm: "none"}
+"""Norms that are written in C++ and Triton, and their names there, in the order of `recurrence.h`.
+
+With dynamic tanh a kernel computes n = tanh(z): its alpha is within W and U (`weights_of`).
+"""
+CLASSES = {name: norm for norm, name in NORMS.items()}
+"""The norms by these names."""
+
+
 class CellForm(NamedTuple):
-    """A class of cells: one of `GATE_NORMS`, and names of the parameters of that norm and of W x."""
+    """A class of cells: one of `GATE_NORMS`, names of the parameters of that norm and of W x, and of both norms."""
 
     gate_norm: str
+    norm: str = ""
+    input_norm: str = ""
     gain: str = ""
     bias: str = ""
     input_gain: str = ""
@@ -166,9 +178,12 @@ class CellForm(NamedTuple):
 
 FORMS: dict[type[LSTMCell], CellForm] = {
     PlainLSTMCell: CellForm("none", input_biases=("bias",)),
-    LNGlobalLSTMCell: CellForm("apart", "recurrent_gain", "recurrent_bias", "input_gain", ("input_bias", "bias")),
-    LNJoinedLSTMCell: CellForm("joined", "gain", "bias"),
-    LNPerGateLSTMCell: CellForm("per_gate", "gain", "bias"),
+    LNGlobalLSTMCell: CellForm(
+        *("apart", "recurrent_norm", "input_norm", "recurrent_gain", "recurrent_bias", "input_gain"),
+        ("input_bias", "bias"),
+    ),
+    LNJoinedLSTMCell: CellForm("joined", "gate_norm", "gate_norm", "gain", "bias"),
+    LNPerGateLSTMCell: CellForm("per_gate", "gate_norm", "gate_norm", "gain", "bias"),
 }
 """The cells whose equations are written in C++ and Triton. A subclass may change them, so only these classes count."""
 
@@ -186,7 +201,7 @@ class Parameters(NamedTuple):
 def parameters_of(cell: LSTMCell) -> Parameters:
     """Return the cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = FORMS[type(cell)]
-    weight = cast(Tensor, cell.recurrent_weight)
+    weight = weights_of(cell)[1]
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
     if gain is None:
         return Parameters(weight, None, None, *of_memory)
@@ -194,6 +209,45 @@ def parameters_of(cell: LSTMCell) -> Parameters:
         return Parameters(weight, gain, bias, *of_memory)
     forget = forget_bias(cell).view_as(gain)
     return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
+
+
+def norm_of(cell: LSTMCell) -> str | None:
+    """Return which of `NORMS` a cell has, `layer` for a cell without a norm; None for one that is not among them."""
+    norms = {type(module) for module in cell.children() if isinstance(module, CellNorm)} or {LayerNorm}
+    return NORMS.get(norms.pop()) if len(norms) == 1 else None
+
+
+def uncompiled(cell: LSTMCell) -> str:
+    """Return the reason why a cell's equations are not written in C++ and Triton; empty if they are."""
+    if type(cell) not in FORMS:
+        return "its equations are not among those compiled"
+    norm = norm_of(cell)
+    if norm is None:
+        return "its norm is not among those compiled"
+    if norm == "tanh" and cell.cell_norm != "none":
+        return "dynamic tanh of the memory is not compiled"
+    return ""
+
+
+def weights_of(cell: LSTMCell) -> tuple[Tensor, Tensor]:
+    """Return W and U as they are multiplied, times the scale of the norm of their products if it has one."""
+    input_scale, scale = scales_of(cell)
+    weights = cast(Tensor, cell.input_weight), cast(Tensor, cell.recurrent_weight)
+    return weights if scale is None or input_scale is None else (input_scale * weights[0], scale * weights[1])
+
+
+def scales_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
+    """Return the scales of the norms of W x and of U h, which are one where their sum is normalised."""
+    form = FORMS[type(cell)]
+    norms = (getattr(cell, name, None) for name in (form.input_norm, form.norm))
+    input_scale, scale = (norm.alpha if isinstance(norm, DynamicTanh) else None for norm in norms)
+    return input_scale, scale
+
+
+def scaled_input_gates(cell: LSTMCell, gates: Gates) -> Gates:
+    """Return `input_gates` as they are added to U h: times the scale of the norm of their sum if it has one."""
+    scale = scales_of(cell)[0]
+    return gates if scale is None or FORMS[type(cell)].gate_norm == "apart" else scale * gates
 
 
 def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:

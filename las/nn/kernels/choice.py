@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels.base import FORMS, PLAIN, Kernel
+from las.nn.kernels.base import CLASSES, PLAIN, Kernel, norm_of, uncompiled
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.graphs.capture import captured
@@ -88,9 +88,7 @@ def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
     """Return the reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
     if kernel.device is None:
         return kernel.unsupported_reason(cell, like)
-    if type(cell) not in FORMS:
-        return "its equations are not among those compiled"
-    reason = _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
+    reason = uncompiled(cell) or _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
     return reason or Trial.of(kernel, cell, like).failure()
 
 
@@ -243,6 +241,7 @@ class Trial(NamedTuple):
     cell: type[LSTMCell]
     hidden_size: int
     cell_norm: str
+    norm: str
     own: torch.dtype
     """Type of parameters and frames."""
     operand: torch.dtype
@@ -258,7 +257,7 @@ class Trial(NamedTuple):
         if kernel.tried_as is not None:
             size, own = kernel.tried_as
             operand = own
-        return cls(kernel, type(cell), size, cell.cell_norm, own, operand, device)
+        return cls(kernel, type(cell), size, cell.cell_norm, str(norm_of(cell)), own, operand, device)
 
     def failure(self) -> str:
         """Return the reason why the kernel is not used, empty if it passes."""
@@ -275,7 +274,8 @@ class Trial(NamedTuple):
     def results(self) -> Differences:
         """Return the outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
         sizes = INPUT_SIZE, self.hidden_size
-        cells = [self.cell(*sizes, cell_norm=self.cell_norm, forget_bias=1.0).double() for _ in range(2)]
+        options: dict[str, Any] = dict(cell_norm=self.cell_norm, norm=CLASSES[self.norm], forget_bias=1.0)
+        cells = [self.cell(*sizes, **options).double() for _ in range(2)]
         frames = torch.linspace(-9, 9, len(LENGTHS) * max(LENGTHS) * INPUT_SIZE, dtype=torch.float64).sin()
         frames = frames.view(len(LENGTHS), max(LENGTHS), INPUT_SIZE)
         right = _results(PLAIN, cells, frames.clone().requires_grad_())

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels.base import FORMS, Compute, Lengths, States, Unrolled, with_parameters
+from las.nn.kernels.base import CLASSES, FORMS, Compute, Lengths, States, Unrolled, norm_of, with_parameters
 from las.runtime.errors import ArgumentError
 
 LIBRARY = torch.library.Library("las", "DEF")
@@ -44,7 +44,8 @@ def _described(cells: Sequence[LSTMCell]) -> str:
     biases = ""
     if isinstance(cell, LNGlobalLSTMCell):
         biases = f', "biases": "{"input" if cell.bias is None else "all"}"'
-    options = f'"cell_norm": "{cell.cell_norm}", "forget_bias": {cell.forget_bias}, "eps": {cell.eps}{biases}'
+    norms = f'"cell_norm": "{cell.cell_norm}", "norm": "{norm_of(cell)}"'
+    options = f'{norms}, "forget_bias": {cell.forget_bias}, "eps": {cell.eps}{biases}'
     sizes = f"{cell.input_size}, {cell.hidden_size}"
     # As JSON, but in words that torch.compile can trace.
     return f'{{"cell": "{type(cell).__name__}", "count": {len(cells)}, "sizes": [{sizes}], "options": {{{options}}}}}'
@@ -54,8 +55,9 @@ def _described(cells: Sequence[LSTMCell]) -> str:
 def _made(description: str, thread: int) -> list[LSTMCell]:
     """Cells without memory for their parameters. Each thread has its own: parameters are put into them for a call."""
     read = json.loads(description)
+    options = read["options"] | {"norm": CLASSES[read["options"]["norm"]]}
     with torch.device("meta"):
-        return [CELLS[read["cell"]](*read["sizes"], **read["options"]) for _ in range(read["count"])]
+        return [CELLS[read["cell"]](*read["sizes"], **options) for _ in range(read["count"])]
 
 
 def define(compute: Compute) -> None:

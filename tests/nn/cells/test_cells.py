@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.cells.norms import LayerNorm
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.kernels.base import unroll
 
@@ -29,7 +30,8 @@ every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
 
 
 def without_norms(cell: LSTMCell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace every function called *_norm that the cell's modules use by the identity of its first argument."""
+    """Replace layer norm, and every function called *_norm that the cell's modules use, by the identity."""
+    monkeypatch.setattr(LayerNorm, "forward", lambda self, values, *_: values)
     modules = {cls.__module__ for cls in type(equations_of(cell)).__mro__ if cls.__module__.startswith("las.")}
     for module in map(sys.modules.__getitem__, modules):
         for function in [key for key in vars(module) if key.endswith("_norm")]:

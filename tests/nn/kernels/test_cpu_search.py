@@ -19,6 +19,7 @@ from las.nn.attention.location import LocationAttention
 from las.nn.attention.multi_head import MultiHeadAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import CELL_NORMS
+from las.nn.cells.norms import DynamicTanh, RMSNorm
 from las.nn.cells.zoneout import ZoneoutLSTMCell
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.speller import CppSearchStep
@@ -28,6 +29,10 @@ pytestmark = compiles
 
 KINDS = AdditiveAttention, DotAttention, LocationAttention, WeightFeedbackAttention
 NORMS = [*product(CELLS.values(), CELL_NORMS)]
+NORMS += [
+    (partial(CELLS["ln_global_all"], norm=RMSNorm), "both"),
+    (partial(CELLS["ln_joined"], norm=DynamicTanh), "none"),
+]
 NUM_STATES = torch.tensor([21, 13, 1, 0])
 
 

@@ -27,8 +27,9 @@ from kernel_cases import (
 from torch import nn
 
 from las.nn.cells.base import CELL_NORMS
+from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm
 from las.nn.kernels import choice
-from las.nn.kernels.base import PLAIN
+from las.nn.kernels.base import NORMS, PLAIN
 from las.nn.rnn import RecurrentLayer
 
 LENGTHS = [3, 6, 0, 5]
@@ -41,10 +42,12 @@ NEAR = {torch.float64: 1e-9, torch.float32: 5e-4}
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
     frames = draw(st.integers(0, 7))
+    norm = draw(st.sampled_from([*NORMS]))
     return {
+        "norm": norm,
         "dtype": draw(st.sampled_from([*NEAR])),
         "name": draw(st.sampled_from(sorted(CELLS))),
-        "cell_norm": draw(st.sampled_from(CELL_NORMS)),
+        "cell_norm": draw(st.sampled_from(CELL_NORMS[: 1 if norm is DynamicTanh else None])),
         "forget_bias": draw(st.sampled_from([0.0, 1.0])),
         "eps": draw(st.sampled_from([1e-12, 1e-8, 1e-5, 1e-3])),
         "lengths": draw(st.lists(st.integers(0, frames), max_size=draw(st.sampled_from([5, 17])))),
@@ -180,3 +183,17 @@ def test_without_gradients_the_results_are_the_same(kernel: str, form: Form, nam
             inferred = form(at.kernel, case)
     assert found[0].requires_grad and not without[0].requires_grad
     assert equal(found, without) and equal(without, inferred)
+
+
+@every_kernel
+def test_a_norm_of_ones_own_is_left_to_the_plain_kernel(kernel: str) -> None:
+    class Shifted(LayerNorm):
+        def forward(self, values: torch.Tensor, *others: Any) -> torch.Tensor:
+            return super().forward(values, *others) + 1.0
+
+    at = place(kernel)
+    refused: list[tuple[str, type[CellNorm], str]] = [("ln_joined", Shifted, "none"), ("lstm", DynamicTanh, "output")]
+    for name, norm, cell_norm in refused:
+        (cell, _), *_ = make(name, LENGTHS, frames=FRAMES, norm=norm, cell_norm=cell_norm).to(at.device, torch.float32)
+        assert choice.refusal(at.kernel, cell, next(cell.parameters()))
+        assert choice.select_kernel(cell, next(cell.parameters())) is PLAIN

@@ -18,8 +18,9 @@ from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
 
 from las.nn.cells.base import CELL_NORMS
+from las.nn.cells.norms import CellNorm, DynamicTanh, NoNorm, RMSNorm
 from las.nn.kernels import choice
-from las.nn.kernels.base import PLAIN
+from las.nn.kernels.base import NORMS, PLAIN
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonPlan, rows_for
 
@@ -56,6 +57,19 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Els
     case = make(name, LENGTHS, frames=FRAMES, cell_norm=cell_norm, forget_bias=1.0)
     found = interpreted(interpreter, one, case.to(torch.float32))
     assert furthest(found, results(one, PLAIN, case).all()) <= 5e-6
+
+
+NORMED = [("ln_joined", RMSNorm), ("ln_global_all", DynamicTanh), ("ln_per_gate", NoNorm)]
+NORMED += [pair for pair in product(DIFFERENT[1:], NORMS) if pair not in NORMED]
+
+
+@needs_triton
+@pytest.mark.parametrize("name, norm", rest_slow(NORMED, keep=3))
+def test_other_norms_equal_the_plain_recurrence(name: str, norm: type[CellNorm], interpreter: Elsewhere) -> None:
+    cell_norm = "none" if norm is DynamicTanh else "both"
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm=cell_norm, norm=norm)
+    found = interpreted(interpreter, both, case.to(torch.float32))
+    assert furthest(found, results(both, PLAIN, case).all()) <= 5e-6
 
 
 @needs_triton
@@ -112,10 +126,10 @@ def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
 
 
 PLANS = {
-    "bf16": TritonPlan("apart", "none", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
-    "mixed": TritonPlan("joined", "both", 1e-12, torch.float16, torch.float32, "ieee", True),
-    "tf32": TritonPlan("per_gate", "state", 1e-5, torch.float32, torch.float32, "tf32", True),
-    "fp32": TritonPlan("none", "output", 1e-5, torch.float32, torch.float32, "ieee", True),
+    "bf16": TritonPlan("apart", "none", "tanh", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
+    "mixed": TritonPlan("joined", "both", "layer", 1e-12, torch.float16, torch.float32, "ieee", True),
+    "tf32": TritonPlan("per_gate", "state", "rms", 1e-5, torch.float32, torch.float32, "tf32", True),
+    "fp32": TritonPlan("none", "output", "none", 1e-5, torch.float32, torch.float32, "ieee", True),
 }
 
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import accumulate, chain
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +21,7 @@ from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
 from las.nn.kernels.base import (
     FORMS,
     GATE_NORMS,
+    NORMS,
     Frames,
     InputGates,
     Kernel,
@@ -28,8 +29,11 @@ from las.nn.kernels.base import (
     States,
     Unrolled,
     forget_bias,
+    norm_of,
     parameters_of,
+    scaled_input_gates,
     side_of,
+    weights_of,
 )
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.tensors import CppLibrary, Int64s, Structure, allocator, dense
@@ -102,7 +106,7 @@ class CppTrace(NamedTuple):
     cell_before: Any = None
 
 
-NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm")
+NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm", "norm")
 PARAMETERS = ("input_gain", "gain", "offset", "cell_gain", "cell_bias")
 ROWS = ("order", "lengths", "starts")
 POINTERS = (
@@ -130,6 +134,7 @@ class CppPlan(NamedTuple):
     rows: Rows
     gate_norm: int
     cell_norm: int
+    norm: int
     eps: float
 
     def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
@@ -142,8 +147,8 @@ class CppPlan(NamedTuple):
         rows, hidden = self.rows, parts[0].weight.shape[1]
         directions = []
         for number, (part, trace) in enumerate(zip(parts, traces, strict=True)):
-            numbers = len(rows.order), rows.frames, hidden, len(parts) * hidden, number, self.gate_norm, self.cell_norm
-            direction = Direction(*numbers, self.eps)
+            sizes = len(rows.order), rows.frames, hidden, len(parts) * hidden
+            direction = Direction(*sizes, number, self.gate_norm, self.cell_norm, self.norm, self.eps)
             direction.point(order=rows.order, lengths=rows.lengths, starts=rows.starts, **trace._asdict())
             direction.point(first_hidden=part.hidden, first_cell=part.cell)
             direction.point(**{name: getattr(part, name) for name in ("weight", *PARAMETERS)})
@@ -260,9 +265,10 @@ def _backward(
     return gradients
 
 
-def norms_of(cell: LSTMCell) -> tuple[int, int]:
-    """Return the numbers of a cell's norms in `recurrence.h`: of the gates and of the memory."""
-    return GATE_NORMS.index(FORMS[type(cell)].gate_norm), CELL_NORMS.index(cell.cell_norm)
+def norms_of(cell: LSTMCell) -> tuple[int, int, int]:
+    """Return numbers of `recurrence.h`: where the gates and the memory of a cell are normalised, and by which norm."""
+    norm = [*NORMS.values()].index(str(norm_of(cell)))
+    return GATE_NORMS.index(FORMS[type(cell)].gate_norm), CELL_NORMS.index(cell.cell_norm), norm
 
 
 class CppKernel(Kernel):
@@ -280,7 +286,8 @@ class CppKernel(Kernel):
         self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
         # The gates include the norm and the biases of the input.
-        parts = [_part(*part) for part in zip(cells, input_gates, states, strict=True)]
+        gates = [scaled_input_gates(cell, given) for cell, given in zip(cells, input_gates, strict=True)]
+        parts = [_part(*part) for part in zip(cells, gates, states, strict=True)]
         return _run(cells[0], num_frames, None, parts)
 
     def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
@@ -289,8 +296,7 @@ class CppKernel(Kernel):
             clean = frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
             return self.recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
         parts = [
-            _part(cell, cast(Tensor, cell.input_weight), state, *side_of(cell))
-            for cell, state in zip(cells, states, strict=True)
+            _part(cell, weights_of(cell)[0], state, *side_of(cell)) for cell, state in zip(cells, states, strict=True)
         ]
         return _run(cells[0], num_frames, frames, parts)
 

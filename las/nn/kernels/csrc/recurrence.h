@@ -11,6 +11,7 @@
 
 enum GateNorm : int64_t { NO_NORM, APART, JOINED, PER_GATE };
 enum CellNorm : int64_t { NONE, OUTPUT, STATE, BOTH };
+enum Norm : int64_t { LAYER, RMS, TANH, IDENTITY };
 
 // Rows of a batch whose gradients of parameters are summed together, whoever computes them: the order of summation, and
 // with it every result, does not depend on the number of threads.
@@ -22,6 +23,7 @@ struct Direction {
     int64_t batch, frames, hidden, output_stride, reversed;
     GateNorm gate_norm;
     CellNorm cell_norm;
+    Norm norm;
     double eps;
     const int64_t *order, *lengths, *starts;            // of the batch's rows, longest first; first packed rows
     const T *weight;                                    // U, [4H, H]
@@ -50,23 +52,26 @@ struct Sums {
     T *input_gain, *gain, *offset, *cell_gain, *cell_bias;
 };
 
-// A layer norm's statistics of one row: n = (z - mean) * scale.
+// A norm's statistics of one row: n = (z - mean) * scale, or the tanh of z.
 template <class T>
 struct Moments {
     T mean, scale;
+    Norm norm;
 
-    static Moments of(const T* values, int size, double eps) {
-        const T mean = total<T>(size, [&](int j, auto n) { return load(values + j, n); }) / size;
+    static Moments of(Norm norm, const T* values, int size, double eps) {
+        if (norm == TANH || norm == IDENTITY) return {0, 1, norm};
+        const T mean =
+            norm == RMS ? 0 : total<T>(size, [&](int j, auto n) { return load(values + j, n); }) / size;
         const T square = total<T>(size, [&](int j, auto n) {
             const Vector<T> centred = load(values + j, n) - mean;
             return centred * centred;
         });
-        return {mean, 1 / std::sqrt(square / size + T(eps))};
+        return {mean, 1 / std::sqrt(square / size + T(eps)), norm};
     }
 
     template <class N>
     Vector<T> normalised(const T* values, N lanes) const {
-        return (load(values, lanes) - mean) * scale;
+        return norm == TANH ? hyperbolic_tangent<T>(load(values, lanes)) : (load(values, lanes) - mean) * scale;
     }
 
     // From the gradient of gain * n + bias to that of z; adds to those of the gain and, if wanted, of the bias.
@@ -80,10 +85,13 @@ struct Moments {
             add(d_gain + j, grad * value, n);
             if (d_bias) add(d_bias + j, grad, n);
         });
-        const T mean_plain = sum<T>(plain) / size, mean_weighted = sum<T>(weighted) / size;
+        const bool of_values = norm == TANH || norm == IDENTITY;
+        const T mean_plain = norm == LAYER ? sum<T>(plain) / size : 0;
+        const T mean_weighted = of_values ? 0 : sum<T>(weighted) / size;
         over<T>(size, [&](int j, auto n) {
-            const Vector<T> scaled = load(grads + j, n) * load(gain + j, n);
-            store(d_values + j, (scaled - mean_plain - normalised(values + j, n) * mean_weighted) * scale, n);
+            const Vector<T> scaled = load(grads + j, n) * load(gain + j, n), value = normalised(values + j, n);
+            const Vector<T> slope = norm == TANH ? T(1) - value * value : Vector<T>{} + scale;
+            store(d_values + j, (scaled - mean_plain - value * mean_weighted) * slope, n);
         });
     }
 };
@@ -107,7 +115,7 @@ class Step {
             store(raw + j, load(f + j, n) * load(cell + j, n) + load(i + j, n) * candidate, n);
         });
         if (d.cell_norm != NONE) {
-            of_memory = Moments<T>::of(raw, size, d.eps);
+            of_memory = Moments<T>::of(d.norm, raw, size, d.eps);
             over<T>(size, [&](int j, auto n) {
                 const Vector<T> value = of_memory.normalised(raw + j, n);
                 store(normed + j, value * load(d.cell_gain + j, n) + load(d.cell_bias + j, n), n);
@@ -157,7 +165,7 @@ class Step {
         const int width = 4 * size / std::max(norms(), 1);
         for (int k = 0; k < norms(); ++k) {
             const int first = k * width;
-            of_gates[k] = Moments<T>::of(summed + first, width, d.eps);
+            of_gates[k] = Moments<T>::of(d.norm, summed + first, width, d.eps);
             over<T>(width, [&](int start, auto n) {
                 const int j = first + start;
                 const Vector<T> value = of_gates[k].normalised(summed + j, n);
@@ -165,7 +173,7 @@ class Step {
             });
         }
         if (d.gate_norm == APART && d.input_gain) {
-            of_input = Moments<T>::of(projected, 4 * size, d.eps);
+            of_input = Moments<T>::of(d.norm, projected, 4 * size, d.eps);
             over<T>(4 * size, [&](int j, auto n) {
                 add(gates + j, of_input.normalised(projected + j, n) * load(d.input_gain + j, n), n);
             });

@@ -5,7 +5,7 @@ norm, gates, memory and output (`las.nn.kernels.triton.steps`). The loop over fr
 (`las.nn.kernels.graphs.capture`). The rest is one product over all frames after the loop: z = U' h, recomputed rather
 than stored, and the gradient of U.
 
-U' is U minus its mean over the rows that one norm sees. Products with it need no centring, forwards as backwards.
+U' is U minus its mean over the rows that one layer norm sees. Products with it need no centring, forwards as backwards.
 Nothing is added atomically, so results are the same every time.
 
 The phases are tested on a CPU through Triton's interpreter and compiled for a GPU, and on a GPU by `make gpu`. Times
@@ -15,7 +15,7 @@ are in docs/performance.md.
 from collections.abc import Sequence
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
-from las.nn.kernels.base import FORMS, InputGates, Kernel, Lengths, States, Unrolled, forget_bias, parameters_of
+from las.nn.kernels.base import (
+    FORMS,
+    InputGates,
+    Kernel,
+    Lengths,
+    States,
+    Unrolled,
+    forget_bias,
+    norm_of,
+    parameters_of,
+    scaled_input_gates,
+    weights_of,
+)
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.normalisation import bounded_eps, mask_of
@@ -55,6 +67,7 @@ class TritonKernel(Kernel):
     def recurrence(
         self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
+        input_gates = [scaled_input_gates(cell, gates) for cell, gates in zip(cells, input_gates, strict=True)]
         cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
         given = [state or cell.initial_state(batch) for cell, state in zip(cells, states, strict=True)]
         state = LSTMState(*(torch.stack(parts) for parts in zip(*given, strict=True)))
@@ -64,11 +77,11 @@ class TritonKernel(Kernel):
         outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
         operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        norms = FORMS[type(cell)].gate_norm, cell.cell_norm
+        norms = FORMS[type(cell)].gate_norm, cell.cell_norm, str(norm_of(cell))
         plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
         with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
             first = torch.stack([part.float() for part in state])
-            weight = torch.stack([_centred(cast(Tensor, cell.recurrent_weight).float(), plan) for cell in cells])
+            weight = torch.stack([_centred(weights_of(cell)[1].float(), plan) for cell in cells])
             affine = torch.stack([_affine(cell) for cell in cells])
             lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
             found = TritonRecurrence.apply(
@@ -86,8 +99,8 @@ def _precision(operand: torch.dtype) -> str:
 
 
 def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
-    """U': no mean over the rows that one norm sees."""
-    if plan.norm == "none":
+    """U': no mean over the rows that one norm sees, where that takes the mean away."""
+    if not plan.centres:
         return weight
     rows = weight.unflatten(0, (plan.groups, -1))
     return (rows - rows.mean(1, keepdim=True)).flatten(0, 1)
@@ -188,8 +201,8 @@ def _d_affine(
     for direction, statistics in enumerate(trace.statistics):
         of_gates, of_memory = affine.new_zeros(2, NUM_GATES * size), affine.new_zeros(2, size)
         if plan.norm != "none":
-            of_gates = sums(grads.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES)
+            of_gates = sums(grads.gates[direction], projected[direction], statistics, plan.groups, NUM_GATES, plan.kind)
         if plan.cell_norm != "none":
-            of_memory = sums(grads.normalised[direction], trace.cells[direction], statistics, 1, 9)
+            of_memory = sums(grads.normalised[direction], trace.cells[direction], statistics, 1, 9, plan.kind)
         rows.append(torch.cat([of_gates.flatten(), of_memory.flatten()]))
     return torch.stack(rows)

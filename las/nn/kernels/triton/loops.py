@@ -55,6 +55,7 @@ class TritonLoop:
             "DIRECTIONS": recipe.directions,
             "NORM": recipe.plan.norm,
             "CELL_NORM": recipe.plan.cell_norm,
+            "KIND": recipe.plan.kind,
             "OUTPUT": KINDS[recipe.plan.outputs],
             "OPERAND": KINDS[recipe.plan.operand],
             "num_warps": min(16, max(1, block // 128)),
@@ -189,7 +190,7 @@ class Backward(TritonLoop):
             )
 
 
-def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int) -> Tensor:
+def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int, kind: str) -> Tensor:
     """Gradients [2, size] of gain and bias of the norms of a row, from those of their results, [batch, frames, size].
 
     `values` are the centred arguments of `groups` norms in a row; `scale` is the index of their first scale.
@@ -202,6 +203,7 @@ def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: 
         N=size,
         GROUP=size // groups,
         SCALE=scale,
+        KIND=kind,
         TILE_ROWS=32,
         TILE_N=64,
     )

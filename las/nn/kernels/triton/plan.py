@@ -16,6 +16,7 @@ class TritonPlan(NamedTuple):
 
     norm: str  # one of `las.nn.kernels.base.GATE_NORMS` (equations: `steps.pre_activations`)
     cell_norm: str
+    kind: str  # one of `las.nn.kernels.base.NORMS`
     eps: float
     operand: torch.dtype  # type of operands and of tensors for the backward pass
     outputs: torch.dtype
@@ -26,6 +27,11 @@ class TritonPlan(NamedTuple):
     def groups(self) -> int:
         """Number of norms in a row of gates."""
         return NUM_GATES if self.norm == "per_gate" else 1
+
+    @property
+    def centres(self) -> bool:
+        """True if the norm of the gates takes the mean away, from x and from U."""
+        return self.norm != "none" and self.kind == "layer"
 
     @property
     def x_inside(self) -> bool:

@@ -54,7 +54,7 @@ from las.nn.kernels.triton.rows import (
 def backward_row(
     table, clock, lengths, affine, products, scales, operand, first_cell, d_cell, ROWS,
     H: tl.constexpr, BLOCK: tl.constexpr, DIRECTIONS: tl.constexpr, NORM: tl.constexpr, CELL_NORM: tl.constexpr,
-    OUTPUT: tl.constexpr, OPERAND: tl.constexpr,
+    KIND: tl.constexpr, OUTPUT: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """One row of one frame backwards, where s is what the output sees of the memory:
 
@@ -87,12 +87,12 @@ def backward_row(
     squashed = tanh(seen)
     ds = dh * o * (1 - squashed * squashed)
     d_carried = tl.load(d_cell + slot * H + columns, mask=inside, other=0.0)
-    dc = through_memory(ds, d_carried, table, place, affine, columns, inside, H, CELL_NORM, OPERAND)
+    dc = through_memory(ds, d_carried, table, place, affine, columns, inside, H, CELL_NORM, KIND, OPERAND)
     tl.store(d_cell + slot * H + columns, dc * f, mask=inside)
     do = dh * squashed * o * (1 - o)
     d_gates = join_gates(dc * g * i * (1 - i), dc * previous * f * (1 - f), dc * i * (1 - g * g), do)
     tl.store(address(table, D_GATES, OPERAND) + place * (4 * H) + gates, d_gates.to(OPERAND), mask=within)
-    w = through_norm(d_gates, table, place, affine, scales + slot * 4, gates, within, H, NORM, OPERAND)
+    w = through_norm(d_gates, table, place, affine, scales + slot * 4, gates, within, H, NORM, KIND, OPERAND)
     tl.store(operand + slot * (4 * H) + gates, w.to(OPERAND), mask=within)
     tl.store(clock + slot, t - 1)
 
@@ -101,12 +101,13 @@ def backward_row(
 @no_type_check
 def through_memory(
     ds, d_carried, table, place, affine, columns, inside,
-    H: tl.constexpr, CELL_NORM: tl.constexpr, OPERAND: tl.constexpr,
+    H: tl.constexpr, CELL_NORM: tl.constexpr, KIND: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """Return the gradient of c from that of the memory seen by the output and that of the carried one (f_{t+1}
     dc_{t+1}).
 
     The part d that came through LN(c) goes back as r (y - mean(y) - n mean(y n)) with y = gain d, n = (c - mean) r.
+    RMS norm has no mean and no mean(y), and without a norm y goes back as it is.
     """
     if CELL_NORM == "none":
         return ds + d_carried
@@ -120,19 +121,25 @@ def through_memory(
         _, n, scale = cell_at(table, place, columns, inside, H, OPERAND)
         y = d * tl.load(affine + 8 * H + columns, mask=inside, other=0.0)
         tl.store(address(table, D_NORMALISED, OPERAND) + place * H + columns, d.to(OPERAND), mask=inside)
-        return past + scale * (y - tl.sum(y, 0) / H - n * (tl.sum(y * n, 0) / H))
+        if KIND == "layer":
+            return past + scale * (y - tl.sum(y, 0) / H - n * (tl.sum(y * n, 0) / H))
+        elif KIND == "rms":
+            return past + scale * (y - n * (tl.sum(y * n, 0) / H))
+        else:
+            return past + y
 
 
 @triton.jit
 @no_type_check
 def through_norm(
-    d_gates, table, place, affine, scales, gates, within, H: tl.constexpr, NORM: tl.constexpr, OPERAND: tl.constexpr
-):
+    d_gates, table, place, affine, scales, gates, within,
+    H: tl.constexpr, NORM: tl.constexpr, KIND: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
     """w = y - n mean(y n) and dz = r (w - mean(w)), with y = gain dG, n = z r, z less its mean; w = dG without a norm.
 
     r enters linearly and is left to the next step by way of `scales`: w has the size of dG, whatever the number
     format. The mean of w is nothing to w U', because U' has none; it is taken where x is inside the norm, for then
-    dz is the gradient of x.
+    dz is the gradient of x. RMS norm has no mean, dynamic tanh w = y (1 - n^2) with n = tanh(z), and r = 1.
     """
     if NORM == "none":
         return d_gates
@@ -140,10 +147,14 @@ def through_norm(
         scale = load_four(statistics_of(table, place) + 4)
         projected = address(table, PROJECTED, OPERAND) + place * (4 * H)
         z = tl.load(projected + gates, mask=within, other=0.0).to(tl.float32)
-        n = z * scale
+        n = normed(z, scale, KIND)
         y = d_gates * tl.load(affine + gates, mask=within, other=0.0)
-        w = y - n * mean_of(y * n, H, NORM)
-        if NORM != "apart":
+        w = y
+        if KIND == "tanh":
+            w = y * (1 - n * n)
+        if KIND == "layer" or KIND == "rms":
+            w = y - n * mean_of(y * n, H, NORM)
+        if KIND == "layer" and NORM != "apart":
             w -= mean_of(y, H, NORM)
         dz = w * scale
         if tl.float16 == OPERAND:
@@ -153,6 +164,16 @@ def through_norm(
         tl.store(target + gates, dz.to(OPERAND), mask=within)
         store_four(scales, scale)
         return w
+
+
+@triton.jit
+@no_type_check
+def normed(z, scale, KIND: tl.constexpr):
+    """Return n, before gain and bias, of centred values: z r, or tanh(z)."""
+    if KIND == "tanh":
+        return tanh(z)
+    else:
+        return z * scale
 
 
 @triton.jit
@@ -195,11 +216,11 @@ def cell_at(table, place, columns, inside, H: tl.constexpr, OPERAND: tl.constexp
 @no_type_check
 def norm_sums(
     partial, grads, values, statistics, ROWS, N: tl.constexpr, GROUP: tl.constexpr, SCALE: tl.constexpr,
-    TILE_ROWS: tl.constexpr, TILE_N: tl.constexpr,
+    KIND: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_N: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a norm's gain and bias, from the gradient d of its result and its centred argument v:
 
-        partial[p, 0, n] = sum over rows of d v r
+        partial[p, 0, n] = sum over rows of d v r    (d tanh(v) for dynamic tanh)
         partial[p, 1, n] = sum over rows of d
 
     over the tiles of rows that part p takes in turn with the others. A row has one norm for each `GROUP` columns.
@@ -215,7 +236,7 @@ def norm_sums(
         d = tl.load(grads + rows * N + columns[None, :], mask=inside, other=0.0).to(tl.float32)
         v = tl.load(values + rows * N + columns[None, :], mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(statistics + rows * 10 + SCALE + group, mask=inside, other=0.0)
-        gain += d * (v * scale)
+        gain += d * normed(v, scale, KIND)
         bias += d
         start += tl.num_programs(1) * TILE_ROWS
     partial += tl.program_id(1) * (2 * N) + columns
@@ -254,7 +275,8 @@ def product(
 def forward_row(
     table, clock, lengths, affine, products, operand, memory, ROWS,
     H: tl.constexpr, BLOCK: tl.constexpr, DIRECTIONS: tl.constexpr, NORM: tl.constexpr, CELL_NORM: tl.constexpr,
-    EPS: tl.constexpr, INPUT: tl.constexpr, OUTPUT: tl.constexpr, OPERAND: tl.constexpr, KEEP: tl.constexpr,
+    KIND: tl.constexpr, EPS: tl.constexpr, INPUT: tl.constexpr, OUTPUT: tl.constexpr, OPERAND: tl.constexpr,
+    KEEP: tl.constexpr,
 ):  # fmt: skip
     """One row of one frame:
 
@@ -275,12 +297,12 @@ def forward_row(
     affine += direction * (10 * H)
     inputs = tl.load(address(table, INPUTS + direction, INPUT) + position * (4 * H) + gates, mask=within, other=0.0)
     projected = tl.load(products + slot * (4 * H) + gates, mask=within, other=0.0)
-    pre, mean, scale = pre_activations(inputs.to(tl.float32), projected, affine, gates, within, H, NORM, EPS)
+    pre, mean, scale = pre_activations(inputs.to(tl.float32), projected, affine, gates, within, H, NORM, KIND, EPS)
     i, f, g, o = split_gates(pre)
     i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), tanh(g), tl.sigmoid(o)
     cells = memory + (DIRECTIONS * ROWS + slot) * H + columns
     raw = f * tl.load(cells, mask=inside, other=0.0) + i * g
-    normalised, cell_mean, cell_scale = normalised_memory(raw, affine, columns, inside, H, CELL_NORM, EPS)
+    normalised, cell_mean, cell_scale = normalised_memory(raw, affine, columns, inside, H, CELL_NORM, KIND, EPS)
     h = o * tanh(normalised if CELL_NORM == "output" or CELL_NORM == "both" else raw)
     tl.store(cells, normalised if CELL_NORM == "state" or CELL_NORM == "both" else raw, mask=inside)
     tl.store(memory + slot * H + columns, h, mask=inside)
@@ -302,7 +324,9 @@ def forward_row(
 
 @triton.jit
 @no_type_check
-def pre_activations(x, projected, affine, gates, within, H: tl.constexpr, NORM: tl.constexpr, EPS: tl.constexpr):
+def pre_activations(
+    x, projected, affine, gates, within, H: tl.constexpr, NORM: tl.constexpr, KIND: tl.constexpr, EPS: tl.constexpr
+):
     """G of a row, with the mean and the scale of its norm, by `NORM`:
 
         none      x + U h + b
@@ -310,7 +334,8 @@ def pre_activations(x, projected, affine, gates, within, H: tl.constexpr, NORM: 
         joined    gain z r + b        z = x - mean(x) + U' h,    r = 1 / sqrt(mean(z^2) + eps)
         per_gate  as joined, means over each gate
 
-    U' is U without its mean over what the norm sees, so U' h has none either.
+    U' is U without its mean over what the norm sees, so U' h has none either. RMS norm has no mean, and U' is U; other
+    norms have no r either, and dynamic tanh has tanh(z) in the place of z r.
     """
     offset = tl.load(affine + 4 * H + gates, mask=within, other=0.0)
     mean, scale = tl.zeros((1, 2, 2), tl.float32), tl.full((1, 2, 2), 1.0, tl.float32)
@@ -319,22 +344,29 @@ def pre_activations(x, projected, affine, gates, within, H: tl.constexpr, NORM: 
     else:
         z = projected
         if NORM != "apart":
-            mean = mean_of(x, H, NORM)
+            if KIND == "layer":
+                mean = mean_of(x, H, NORM)
             z += tl.where(within, x - mean, 0.0)
             x = tl.zeros_like(x)
-        scale = scale_of(mean_of(z * z, H, NORM), EPS)
+        if KIND == "layer" or KIND == "rms":
+            scale = scale_of(mean_of(z * z, H, NORM), EPS)
         gain = tl.load(affine + gates, mask=within, other=0.0)
-        return x + gain * (z * scale) + offset, mean, scale
+        return x + gain * normed(z, scale, KIND) + offset, mean, scale
 
 
 @triton.jit
 @no_type_check
 def normalised_memory(
-    raw, affine, columns, inside, H: tl.constexpr, CELL_NORM: tl.constexpr, EPS: tl.constexpr
+    raw, affine, columns, inside, H: tl.constexpr, CELL_NORM: tl.constexpr, KIND: tl.constexpr, EPS: tl.constexpr
 ):  # fmt: skip
     """LN(c), or c where it has no norm; and the mean and 1 / sqrt(var + eps)."""
     if CELL_NORM == "none":
         return raw, 0.0, 1.0
+    elif KIND == "rms":
+        scale = scale_of(tl.sum(tl.where(inside, raw * raw, 0.0), 0) / H, EPS)
+        return cell_affine(raw * scale, affine, columns, inside, H), 0.0, scale
+    elif KIND == "none":
+        return cell_affine(raw, affine, columns, inside, H), 0.0, 1.0
     else:
         mean = tl.sum(tl.where(inside, raw, 0.0), 0) / H
         centred = tl.where(inside, raw - mean, 0.0)
