@@ -18,6 +18,7 @@ from las.decoding.base import Hypothesis, Search
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State
 from las.nn.attention.base import Attention
 from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.norms import CellNorm
 from las.nn.features import Features
 from las.nn.listener import FrontEnd
 from las.nn.losses import TrainingLoss
@@ -45,6 +46,11 @@ class SmallestCell(LSTMCell):
 
     def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
         return input_gates + hidden.repeat_interleave(NUM_GATES, -1)
+
+
+class SmallestCellNorm(CellNorm):
+    def forward(self, values: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        return self.affine(values.clamp(-1.0, 1.0), gain, bias)
 
 
 class SmallestAttention(Attention):

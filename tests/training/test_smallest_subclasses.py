@@ -47,6 +47,7 @@ MODEL = {
 PARTS: dict[str, dict[str, Any]] = {
     "loss": {"loss": part("Loss")},
     "cell": {"model.listener.cell": made("Cell"), "model.speller.cell": made("Cell")},
+    "norm": {"model.listener.cell": {"_target_": "las.LNJoinedLSTMCell", "_partial_": True, "norm": made("CellNorm")}},
     "attention": {"model.speller.attention": made("Attention")},
     "layer": {"model.listener.layer": made("Layer")},
     "front_end": {"model.listener.front_end": made("FrontEnd")},
