@@ -76,6 +76,16 @@ struct Moments {
 
     // From the gradient of gain * n + bias to that of z; adds to those of the gain and, if wanted, of the bias.
     void backward(int size, const T* grads, const T* values, const T* gain, T* d_gain, T* d_bias, T* d_values) const {
+        if (norm == TANH || norm == IDENTITY) {
+            over<T>(size, [&](int j, auto n) {
+                const Vector<T> grad = load(grads + j, n), value = normalised(values + j, n);
+                const Vector<T> scaled = grad * load(gain + j, n);
+                add(d_gain + j, grad * value, n);
+                if (d_bias) add(d_bias + j, grad, n);
+                store(d_values + j, norm == TANH ? scaled * (T(1) - value * value) : scaled, n);
+            });
+            return;
+        }
         Vector<T> plain = {}, weighted = {};
         over<T>(size, [&](int j, auto n) {
             const Vector<T> grad = load(grads + j, n), value = normalised(values + j, n);
@@ -85,13 +95,10 @@ struct Moments {
             add(d_gain + j, grad * value, n);
             if (d_bias) add(d_bias + j, grad, n);
         });
-        const bool of_values = norm == TANH || norm == IDENTITY;
-        const T mean_plain = norm == LAYER ? sum<T>(plain) / size : 0;
-        const T mean_weighted = of_values ? 0 : sum<T>(weighted) / size;
+        const T mean_plain = norm == LAYER ? sum<T>(plain) / size : 0, mean_weighted = sum<T>(weighted) / size;
         over<T>(size, [&](int j, auto n) {
-            const Vector<T> scaled = load(grads + j, n) * load(gain + j, n), value = normalised(values + j, n);
-            const Vector<T> slope = norm == TANH ? T(1) - value * value : Vector<T>{} + scale;
-            store(d_values + j, (scaled - mean_plain - value * mean_weighted) * slope, n);
+            const Vector<T> scaled = load(grads + j, n) * load(gain + j, n);
+            store(d_values + j, (scaled - mean_plain - normalised(values + j, n) * mean_weighted) * scale, n);
         });
     }
 };
