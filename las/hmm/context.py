@@ -82,8 +82,11 @@ def expand(graph: Fst, states: StateNumbering) -> tuple[Fst, Units]:
     start = places.key(np.array([graph.start]), np.array([none]), np.array([0]))
     known, new = start, start
     while len(new):
-        new = np.setdiff1d(leaving(new)[3], known)
-        known = np.union1d(known, new)
+        reached = np.unique(leaving(new)[3])
+        places_of = np.searchsorted(known, reached)  # a merge of sorted keys: there are many rounds
+        is_new = known[np.minimum(places_of, len(known) - 1)] != reached
+        new = reached[is_new]
+        known = np.insert(known, places_of[is_new], new)
     row, arc, inputs, targets = leaving(known)
     inner = Arcs(row, inputs, arcs.outputs[arc], arcs.costs[arc], np.searchsorted(known, targets))
     state, phone, left = places.split(known)
