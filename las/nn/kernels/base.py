@@ -158,7 +158,7 @@ GATE_NORMS = ("none", "apart", "joined", "per_gate")
 NORMS: dict[type[CellNorm], str] = {LayerNorm: "layer", RMSNorm: "rms", DynamicTanh: "tanh", NoNorm: "none"}
 """Norms that are written in C++ and Triton, and their names there, in the order of `recurrence.h`.
 
-With dynamic tanh a kernel computes n = tanh(z): its alpha is within W and U (`weights_of`).
+With dynamic tanh a kernel computes n = tanh(z): its alpha is within W and U (`input_weight_of`).
 """
 CLASSES = {name: norm for norm, name in NORMS.items()}
 """The norms by these names."""
@@ -201,7 +201,7 @@ class Parameters(NamedTuple):
 def parameters_of(cell: LSTMCell) -> Parameters:
     """Return the cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = FORMS[type(cell)]
-    weight = weights_of(cell)[1]
+    weight = recurrent_weight_of(cell)
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
     if gain is None:
         return Parameters(weight, None, None, *of_memory)
@@ -229,11 +229,16 @@ def uncompiled(cell: LSTMCell) -> str:
     return ""
 
 
-def weights_of(cell: LSTMCell) -> tuple[Tensor, Tensor]:
-    """Return W and U as they are multiplied, times the scale of the norm of their products if it has one."""
-    input_scale, scale = scales_of(cell)
-    weights = cast(Tensor, cell.input_weight), cast(Tensor, cell.recurrent_weight)
-    return weights if scale is None or input_scale is None else (input_scale * weights[0], scale * weights[1])
+def input_weight_of(cell: LSTMCell) -> Tensor:
+    """Return W as it is multiplied: times the scale of the norm of its products if that has one."""
+    weight, scale = cast(Tensor, cell.input_weight), scales_of(cell)[0]
+    return weight if scale is None else scale * weight
+
+
+def recurrent_weight_of(cell: LSTMCell) -> Tensor:
+    """Return U as it is multiplied: times the scale of the norm of its products if that has one."""
+    weight, scale = cast(Tensor, cell.recurrent_weight), scales_of(cell)[1]
+    return weight if scale is None else scale * weight
 
 
 def scales_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:

@@ -29,11 +29,11 @@ from las.nn.kernels.base import (
     States,
     Unrolled,
     forget_bias,
+    input_weight_of,
     norm_of,
     parameters_of,
     scaled_input_gates,
     side_of,
-    weights_of,
 )
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.tensors import CppLibrary, Int64s, Structure, allocator, dense
@@ -296,7 +296,7 @@ class CppKernel(Kernel):
             clean = frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
             return self.recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
         parts = [
-            _part(cell, weights_of(cell)[0], state, *side_of(cell)) for cell, state in zip(cells, states, strict=True)
+            _part(cell, input_weight_of(cell), state, *side_of(cell)) for cell, state in zip(cells, states, strict=True)
         ]
         return _run(cells[0], num_frames, frames, parts)
 

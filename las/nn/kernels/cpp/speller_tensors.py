@@ -15,7 +15,7 @@ from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels.base import Parameters, forget_bias, parameters_of, side_of, weights_of
+from las.nn.kernels.base import Parameters, forget_bias, input_weight_of, parameters_of, side_of
 from las.nn.kernels.cpp.layer import APART, POINTERS, Direction, norms_of
 from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
 from las.nn.normalisation import bounded_eps
@@ -78,7 +78,7 @@ def pass_inputs(
 
 def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
     """Return the input side of a cell, given the embeddings that are the first columns of its input."""
-    weight = weights_of(cell)[0]
+    weight = input_weight_of(cell)
     gain, offset = side_of(cell)
     if gain is None and cell.forget_bias and parameters_of(cell).gain is None:
         forget = forget_bias(cell).flatten()

@@ -33,8 +33,8 @@ from las.nn.kernels.base import (
     forget_bias,
     norm_of,
     parameters_of,
+    recurrent_weight_of,
     scaled_input_gates,
-    weights_of,
 )
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
@@ -81,7 +81,7 @@ class TritonKernel(Kernel):
         plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
         with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
             first = torch.stack([part.float() for part in state])
-            weight = torch.stack([_centred(weights_of(cell)[1].float(), plan) for cell in cells])
+            weight = torch.stack([_centred(recurrent_weight_of(cell).float(), plan) for cell in cells])
             affine = torch.stack([_affine(cell) for cell in cells])
             lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
             found = TritonRecurrence.apply(
