@@ -8,6 +8,7 @@ says which options there are, and which are hidden. The configs of verbs (`confi
 Hydra composes here without its global state: a program with a Hydra of its own finds it unchanged.
 """
 
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -162,9 +163,18 @@ def _like_hydra_1_3() -> Iterator[None]:
 
 
 def _loader(directory: Path, folders: Folders) -> Any:
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    """Return a loader for the files as they are now."""
+    around = [(path, path.stat()) for folder in folders.around(directory) for path in sorted(folder.rglob("*.yaml"))]
+    state = tuple((str(path), status.st_mtime_ns, status.st_size) for path, status in around)
+    return _loader_of(directory, folders, state)
+
+
+@functools.lru_cache(maxsize=4)
+def _loader_of(directory: Path, folders: Folders, state: tuple[tuple[str, int, int], ...]) -> Any:
     from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
     from hydra.core.plugins import Plugins
+
+    from las.config.loading import Loader
 
     Plugins.instance()  # registers the kinds of sources and the launchers
     path = ConfigSearchPathImpl()
@@ -175,7 +185,7 @@ def _loader(directory: Path, folders: Folders) -> Any:
     for folder in folders.found:
         path.append("own", f"file://{folder}")
     path.append("schema", "structured://")
-    return ConfigLoaderImpl(path)
+    return Loader(path)
 
 
 def _cards(folders: Sequence[Path], group: str) -> dict[str, Path]:

@@ -123,6 +123,8 @@ def test_a_found_folder_adds_options_and_hides_none(trained: list[Any], las: Las
     option("trainer/default", shipped.replace("max_steps: 500", "max_steps: 9"))
     answer = las("train", "--config-dir=configs", "--cfg", "job", "-p", "trainer")
     assert "max_steps: 9" in answer.out and answer.err.endswith(": trainer/default\n")
+    option("trainer/default", shipped.replace("max_steps: 500", "max_steps: 8"))
+    assert "max_steps: 8" in las("train", "--config-dir=configs", "--cfg", "job", "-p", "trainer").out
     assert "max_steps: 500" in las("train", "--cfg", "job", "-p", "trainer").out
 
 

@@ -14,12 +14,17 @@ from las.reproduction.results import Line, Outcome, Table
 RATES = (0.001, 0.002, 0.004)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tuned() -> Recipe:
     """A recipe of two rows whose tier `smoke` tries three learning rates, with three seeds."""
     read = recipe.read("bo18_table3")
     smoke = dataclasses.replace(read.tiers["smoke"], rates=RATES, seeds=3)
     return dataclasses.replace(read, rows=read.rows[:2], tiers={**read.tiers, "smoke": smoke})
+
+
+@pytest.fixture(scope="module")
+def planned(tuned: Recipe) -> list[Job]:
+    return plan(tuned)
 
 
 def outcome(job: Job, dev: float, broken: str = "") -> Outcome:
@@ -39,12 +44,11 @@ def table_of(tuned: Recipe, planned: list[Job], errors: dict[tuple[str, int, flo
     return Table(tuned.name, "smoke", "timit", "phone_error_rate", "las reproduce", tuple(lines))
 
 
-def plan(tuned: Recipe, given: tuple[str, ...] = ()) -> list[Job]:
-    return jobs.jobs(tuned, "smoke", None, Path("runs"), ["corpus=timit", "corpus.root=x", *given])
+def plan(tuned: Recipe, given: tuple[str, ...] = (), seeds: int | None = None) -> list[Job]:
+    return jobs.jobs(tuned, "smoke", seeds, Path("runs"), ["corpus=timit", "corpus.root=x", *given])
 
 
-def test_every_seed_is_trained_with_every_rate(tuned: Recipe) -> None:
-    planned = plan(tuned)
+def test_every_seed_is_trained_with_every_rate(tuned: Recipe, planned: list[Job]) -> None:
     assert [(job.row.name, job.seed, job.rate) for job in planned] == [
         (row.name, seed, rate) for seed in (1, 2, 3) for row in tuned.rows for rate in RATES
     ]
@@ -66,9 +70,10 @@ def test_a_row_with_a_rate_of_its_own_tries_no_others(tuned: Recipe) -> None:
     assert len({job.config["optim"]["lr"] for job in planned}) > 1
 
 
-def test_each_seed_counts_with_its_best_rate_on_dev_and_the_others_are_kept_apart(tuned: Recipe) -> None:
+def test_each_seed_counts_with_its_best_rate_on_dev_and_the_others_are_kept_apart(
+    tuned: Recipe, planned: list[Job]
+) -> None:
     first, second = (row.name for row in tuned.rows)
-    planned = plan(tuned)
     losses = {1: (0.3, 0.2, 0.25), 2: (0.2, 0.3, 0.25)}
     errors = {(first, seed, rate): each[k] for seed, each in losses.items() for k, rate in enumerate(RATES)}
     known = table_of(tuned, planned, {**errors, (second, 1, 0.001): 0.5})
@@ -83,8 +88,8 @@ def test_each_seed_counts_with_its_best_rate_on_dev_and_the_others_are_kept_apar
     assert [each.rate for each in table.line(second).tried] == [0.001]
 
 
-def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
-    planned, rates = plan(tuned)[:3], frozenset(RATES)
+def test_a_broken_training_is_never_the_best(planned: list[Job]) -> None:
+    planned, rates = planned[:3], frozenset(RATES)
     trained = [outcome(planned[0], 0.1, "not finite"), outcome(planned[1], 0.6), outcome(planned[2], 0.6)]
     assert [each.rate for each in results.divided(trained, rates)[0]] == [0.002]
     assert results.divided(trained[1:], rates)[0] == []
@@ -92,11 +97,10 @@ def test_a_broken_training_is_never_the_best(tuned: Recipe) -> None:
     assert [each.rate for each in results.divided(broken, rates)[0]] == [0.001]
 
 
-def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> None:
-    planned = plan(tuned)
+def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe, planned: list[Job]) -> None:
     known = table_of(tuned, planned, {(tuned.rows[0].name, 1, rate): 0.3 for rate in RATES})
     assert len(results.stored([known], planned)) == 3
-    others = plan(tuned, given=("trainer.batch_size=3",))
+    others = plan(tuned, given=("trainer.batch_size=3",), seeds=1)
     assert results.stored([known], others) == {}
     assert results.collect(tuned, "smoke", others, "", [known]).line(tuned.rows[0].name).outcomes == ()
 
@@ -104,7 +108,7 @@ def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe) -> 
 def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp_path: Path) -> None:
     given = ["recipe=bo18_table1", "tier=smoke", "corpus=timit", "corpus.root=x", f"results_dir={tmp_path}"]
     asked = reproduce.request(given)
-    planned = plan(tuned, ("optim.lr=0.002",))
+    planned = plan(tuned, ("optim.lr=0.002",), seeds=2)
     lines = [
         Line(row.name, row.label, tuple(outcome(job, 0.3) for job in planned if job.row.name == row.name))
         for row in tuned.rows
@@ -112,17 +116,16 @@ def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp
     whole = Table("bo18_table3", "smoke", "timit", "phone_error_rate", "las reproduce", tuple(lines))
     results.write(whole, tmp_path / "bo18_table3-smoke-timit.json")
     results.write(whole, tmp_path / "bo18_table3-smoke-synthetic.json")
-    wanted = jobs.jobs(asked.recipe, "smoke", 3, Path("runs"), [*given[2:4], "optim.lr=0.002"])
+    wanted = jobs.jobs(asked.recipe, "smoke", 2, Path("runs"), [*given[2:4], "optim.lr=0.002"])
     known = result_folders.stored_tables(tmp_path, asked.recipe, "smoke", wanted)
     assert [table.corpus for table in known] == ["timit"]
     table = results.collect(asked.recipe, "smoke", wanted, "", known)
     assert {line.name: [each.seed for each in line.outcomes] for line in table.lines} == {
-        row.name: [1, 2, 3] for row in asked.recipe.rows
+        row.name: [1, 2] for row in asked.recipe.rows
     }
 
 
-def test_a_table_with_rates_is_read_as_it_was_written(tuned: Recipe, tmp_path: Path) -> None:
-    planned = plan(tuned)
+def test_a_table_with_rates_is_read_as_it_was_written(tuned: Recipe, planned: list[Job], tmp_path: Path) -> None:
     known = table_of(tuned, planned, {(row.name, 1, rate): 0.3 for row in tuned.rows for rate in RATES})
     table = results.collect(tuned, "smoke", planned, "las reproduce", [known])
     results.write(table, tmp_path / "x.json")
