@@ -3,6 +3,7 @@
 Overrides that Hydra would accept without any effect, and deletions of keys that are read, are refused as well.
 """
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -92,8 +93,7 @@ def check_unknown_group(directory: Path, override: str) -> None:
     that has such an option."""
     key, _, value = override.partition("=")
     group, at, place = key.lstrip("+/").partition("@")
-    groups = folders.groups(directory)
-    if not at or group in groups:
+    if not at or group in (groups := folders.groups(directory)):
         return
     sign, near = "+" if key.startswith("+") else "", nearest(group, holders(directory, value))
     works = f" Type {sign}{near[0]}@{place}={value}." if near else ""
@@ -183,8 +183,9 @@ def is_group(override: str, directory: Path) -> bool:
     return bool(folders.options(directory, override.partition("=")[0].lstrip("+/").partition("@")[0]))
 
 
-def own_keys(directory: Path, name: str) -> set[str]:
-    """Keys of a config file, the groups it mounts, and the keys of the files it includes."""
+@functools.cache
+def own_keys(directory: Path, name: str) -> frozenset[str]:
+    """Keys of a verb's config file, the groups it mounts, and the keys of the files it includes; read once."""
     from omegaconf import OmegaConf
 
     file = OmegaConf.load(directory / f"{name}.yaml")
@@ -194,7 +195,7 @@ def own_keys(directory: Path, name: str) -> set[str]:
             known |= {group.partition("@")[2] or group for group in map(str, entry)}
         elif entry != "_self_":
             known |= own_keys(directory, entry)
-    return known
+    return frozenset(known)
 
 
 def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:

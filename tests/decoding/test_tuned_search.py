@@ -1,5 +1,6 @@
 """A checkpoint is decoded with the search that it was trained with, unless another one is chosen."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from las.storage import bundle
 CTC = ["search=beam_ctc", "search.size=3", "search.ctc.weight=0.4", "search.length_normalisation=0.0"]
 
 
+@functools.cache
 def search_of(*overrides: str) -> dict[str, Any]:
     return dict(compose("train", list(overrides))["search"])
 

@@ -139,7 +139,7 @@ def test_the_hostile_files_are_hostile(tmp_path: Path) -> None:
     assert [each for each in watched(believe, tmp_path) if each[1]] == []
 
 
-@pytest.mark.parametrize("count", sizes(8, 50))
+@pytest.mark.parametrize("count", sizes(8, 50, first=2))
 def test_hostile_files(count: int, quiet: Training, tmp_path: Path, tally: Tally) -> None:
     count_all(tally, watched(open_all, tmp_path, quiet.run / "checkpoints", count))
     tally.close("F16 hostile files under each name that is opened")

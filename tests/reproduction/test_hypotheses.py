@@ -1,5 +1,6 @@
 """Hypotheses of a table's trainings: stored, read again, and compared utterance by utterance."""
 
+import functools
 import json
 import lzma
 import statistics as plain
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from las.config.build import compose
+from las.config.build import Config, compose
 from las.reproduction import hypotheses, markdown, recipe, statistics
 from las.reproduction.hypotheses import SUFFIX
 from las.reproduction.jobs import Job
@@ -21,6 +22,11 @@ REFERENCES = {f"s{speaker}_{number}": "aa iy sil aa" for speaker in range(9) for
 ROWS = recipe.read("bo18_table3").rows[:2]
 
 
+@functools.cache
+def config() -> Config:
+    return compose("train", ["corpus=timit", "corpus.root=nowhere"])
+
+
 def job(folder: Path, row: int, seed: int, texts: dict[str, str], references: dict[str, str] = REFERENCES) -> Job:
     """A finished training of a row with these hypotheses of the test."""
     place = folder / ROWS[row].name / f"seed{seed}-abc{seed}"
@@ -30,8 +36,7 @@ def job(folder: Path, row: int, seed: int, texts: dict[str, str], references: di
     for name, lines in (("references", references), ("hypotheses", texts)):
         entries = [{"id": each, "speaker": each.split("_")[0], "text": text} for each, text in lines.items()]
         (place / f"{name}.test.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    config = compose("train", ["corpus=timit", "corpus.root=nowhere"])
-    return Job(ROWS[row], seed, 1, (), config, place)
+    return Job(ROWS[row], seed, 1, (), config(), place)
 
 
 @pytest.fixture

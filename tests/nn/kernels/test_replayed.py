@@ -7,7 +7,7 @@ import pytest
 import torch
 from graph_stand_in import graphs
 from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, make, material, plain, results
-from tiers import needs_gpu
+from tiers import needs_gpu, rest_slow
 from torch import Tensor
 
 from las.decoding.search import BeamSearch, GreedySearch
@@ -83,9 +83,17 @@ def test_a_function_that_waits_is_not_replayed() -> None:
         assert not len(made) and state.item() == 2.0**8
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+PAIRS = len(ATTENTIONS) * len(CELLS)
+EACH = [
+    (attention, cell, OPTIONS[(first + second + third) % len(OPTIONS)])
+    for third in range(len(OPTIONS))
+    for first, attention in enumerate(ATTENTIONS)
+    for second, cell in enumerate(CELLS)
+]
+"""All combinations; each two of an attention, a cell and options are together among the first `PAIRS`."""
+
+
+@pytest.mark.parametrize(("attention", "cell", "options"), rest_slow(EACH, keep=PAIRS), ids=str)
 def test_replayed_spellers_have_the_values_and_gradients_of_the_plain_loop(
     attention: str, cell: str, options: dict[str, float]
 ) -> None:
