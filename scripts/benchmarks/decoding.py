@@ -22,11 +22,12 @@ COLUMNS = (
     TableColumn("search", text("implementation")),
     TableColumn("cell", text("cell")),
     TableColumn("utterances", number("utterances", 0)),
-    TableColumn("seconds", number("seconds")),
+    TableColumn("seconds", number("seconds", 4)),
     SPREAD_S,
     TableColumn("/ greedy", number("ratio_to_greedy")),
     TableColumn("utterances / s", number("utterances_per_s", 1)),
     TableColumn("real-time factor", number("rtf", 4)),
+    TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("tokens / utterance", number("tokens_per_utterance", 1)),
 )
 

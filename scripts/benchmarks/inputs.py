@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.models import noise
 from las.config.build import Config, build
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
@@ -63,14 +64,7 @@ def batch(count: int, seconds: list[float], corpus: Corpus, seed: int = 1) -> Ba
     durations_s = shortest_s + (longest_s - shortest_s) * torch.rand(count, generator=draw)
     num_samples = (durations_s * corpus.sample_rate).long()
     num_tokens = (durations_s * TOKENS_PER_SECOND).long().clamp(min=1)
-    longest = int(num_tokens.max())
-    return Batch(
-        ids=[f"noise{index}" for index in range(count)],
-        waveforms=0.1 * torch.randn(count, int(num_samples.max()), generator=draw),
-        num_samples=num_samples,
-        targets=torch.randint(1, corpus.tokens.size, (count, longest), generator=draw),
-        num_tokens=num_tokens,
-    )
+    return noise(num_samples, num_tokens, corpus.tokens.size, draw)
 
 
 def duration_s(batch: Batch, corpus: Corpus) -> float:

@@ -1,6 +1,6 @@
 """suite=lstm: one recurrent layer (or a stack), forward alone and forward + backward, every kernel and baseline."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -26,6 +26,7 @@ def title(name: str) -> str:
 COLUMNS = (
     TableColumn("implementation", text("implementation")),
     TableColumn("cell", text("cell")),
+    TableColumn("measured", text("work")),
     TableColumn("forward ms", number("forward_ms", 1)),
     TableColumn("total ms", number("total_ms", 1)),
     SPREAD_MS,
@@ -44,18 +45,24 @@ COLUMNS = (
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure every candidate at each shape, in one group for each shape."""
     cells: dict[str, CellFactory] = {name: build(option("cell", name), where=name) for name in settings.cells}
+    for name in settings.shapes:
+        yield Group(title(name), measured(settings, name, cells))
+
+
+def measured(settings: Settings, name: str, cells: Mapping[str, CellFactory]) -> list[Row]:
+    """Measure every candidate at a shape."""
+    shape = settings.shapes[name]
+    torch.manual_seed(1)
+    frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
+    listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
+    able = [each for each in listed if isinstance(each, Candidate)]
     empty = dict.fromkeys(("forward_ms", "total_ms", "peak_bytes"))
-    for name, shape in settings.shapes.items():
-        torch.manual_seed(1)
-        frames = torch.randn(shape.batch, shape.frames, shape.input_size).to(settings.device)
-        listed = candidates(shape, cells, settings.kernels, settings.baselines, settings.dtype, frames)
-        able = [each for each in listed if isinstance(each, Candidate)]
-        refused = [
-            settings.row(each.implementation, each.cell, name) | empty | {"refused": each.reason}
-            for each in listed
-            if isinstance(each, Refused)
-        ]
-        yield Group(title(name), compared([*_measured(settings, name, able, frames), *refused]))
+    refused = [
+        settings.row(each.implementation, each.cell, name) | empty | {"refused": each.reason}
+        for each in listed
+        if isinstance(each, Refused)
+    ]
+    return compared([*_measured(settings, name, able, frames), *refused])
 
 
 class LayerRun:

@@ -36,7 +36,7 @@ BEAM = 8
 CTC_WEIGHT = 0.3
 SEARCHES = {"greedy": (1, 0.0), f"beam {BEAM}": (BEAM, 0.0), f"beam {BEAM}, CTC": (BEAM, CTC_WEIGHT)}
 """Beam and weight of CTC of each search."""
-PEER = "speechbrain"
+PEER = speechbrain_las.NAME
 """The toolkit whose times ours are compared with."""
 ANY_LENGTH = 1e3
 """Tokens per encoded state that limit nothing."""

@@ -3,7 +3,11 @@
 import json
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +46,27 @@ def machine(device: torch.device) -> str:
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = named[0] if named else platform.processor() or platform.machine()
     return f"{name}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+@cache
+def versions() -> Row:
+    """The driver of an NVIDIA GPU and Triton, None where there is none."""
+    return {"driver": _driver(), "triton": _version("triton")}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    if not shutil.which("nvidia-smi"):
+        return None
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
+    return answer.stdout.strip().splitlines()[0] if answer.returncode == 0 and answer.stdout.strip() else None
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:

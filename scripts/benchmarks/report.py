@@ -1,22 +1,26 @@
 """Pages of tables next to the measurements (docs/performance/<suite>.md), and the targets in docs/performance.md."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from benchmarks import growth, records, targets
 from benchmarks.records import Row, TableColumn
 from benchmarks.shapes import SHAPES
-from benchmarks.suites import SUITES
+from benchmarks.suites import SUITES, TABLES
 from las.storage import atomic
 
 BEGIN, END = "<!-- targets: begin -->\n", "<!-- targets: end -->\n"
 """Marks of the page around what is written anew."""
 PICTURE, GROWTH_PICTURE = "targets.png", "growth.png"
-COMMIT = TableColumn("commit", lambda row: str(row["commit"])[:7])
-"""A column of tables whose rows were not measured together: ratios are to rows of the same commit."""
+IF_SEVERAL = {
+    "dtype": TableColumn("type", lambda row: str(row["dtype"])),
+    "commit": TableColumn("commit", lambda row: str(row["commit"])[:7]),
+}
+"""Columns of tables whose rows differ in them. Those of several commits were not measured together: ratios are to rows
+of the same one."""
 REMOVED = ("autograd", "cudnn")
 """Kernels that the package no longer has: their rows stay in the files, and out of the tables."""
+NOT_RUN = "Not run on a GPU.\n"
 GROWTH = "An exponent of 1 is a time that grows as the quantity does. One thing grows at a time."
 
 
@@ -51,17 +55,19 @@ def pages(measurements: Sequence[Sequence[Row]]) -> dict[str, str]:
     """The text of a page for each suite; each element holds the measurements of one file."""
     found = {}
     measurements = [[row for row in rows if row["implementation"] not in REMOVED] for rows in measurements]
-    for name in SUITES:
-        sections = ["\n".join(_section(rows)) for rows in measurements if rows and rows[0]["suite"] == name]
-        if sections:
+    for name in TABLES:
+        of_suite = [[row for row in rows if row["suite"] == name] for rows in measurements]
+        sections = ["\n".join(_section(part)) for rows in of_suite for part in by(rows, "machine")]
+        if sections or name not in SUITES:
             shapes = [_shapes()] if name == "lstm" else []
             back = "How these were measured, and what the columns are: [speed](../performance.md).\n"
-            found[name] = "\n".join([f"# suite={name}\n", back, *shapes, *sections])
+            title = f"suite={name}" if name in SUITES else f"{name}, by `make gpu`"
+            found[name] = "\n".join([f"# {title}\n", back, *shapes, *(sections or [NOT_RUN])])
     return found
 
 
 def _section(rows: Sequence[Row]) -> Iterator[str]:
-    suite = SUITES[rows[0]["suite"]]
+    suite = TABLES[rows[0]["suite"]]
     yield f"## {rows[0]['machine']}\n"
     for command in dict.fromkeys(row["command"] for row in rows):
         first = next(row for row in rows if row["command"] == command)
@@ -69,13 +75,17 @@ def _section(rows: Sequence[Row]) -> Iterator[str]:
         yield f"```sh\n{command}\n```\n\n{about}.\n"
     if rows[0]["suite"] == "growth":
         yield f"![Time of a step over what grows]({GROWTH_PICTURE})\n\n{GROWTH}\n"
-    for shape, group in groupby(rows, key=lambda row: row["shape"]):
-        members = list(group)
-        several = len({row["commit"] for row in members if not row.get("refused")}) > 1
-        columns = [*suite.columns, *([COMMIT] if several else [])]
+    for members in by(rows, "shape"):
+        shape, found = members[0]["shape"], [row for row in members if not row.get("refused")]
+        columns = [*suite.columns, *(each for key, each in IF_SEVERAL.items() if len({row[key] for row in found}) > 1)]
         yield "\n".join([f"### {suite.title(shape)}", "", *_table(*records.table(members, columns)), ""])
         if refusals := records.unmeasured(members):
             yield f"Not measured: {'; '.join(refusals)}.\n"
+
+
+def by(rows: Sequence[Row], key: str) -> list[list[Row]]:
+    """Groups of rows of one value, in the order of their first ones."""
+    return [[row for row in rows if row[key] == value] for value in dict.fromkeys(row[key] for row in rows)]
 
 
 def _shapes() -> str:

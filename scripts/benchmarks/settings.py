@@ -1,7 +1,7 @@
 """The checked settings of configs/benchmark.yaml, and the description of the machine in every row."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -55,6 +55,7 @@ class Settings:
     cells: list[str]
     kernels: list[str]
     baselines: list[str]
+    commit: str | None = field(default_factory=run_directory.commit)
 
     def row(self, implementation: str, cell: str, shape: str) -> records.Row:
         """The columns that all rows share: the measured implementation, the machine, the versions, the command."""
@@ -68,9 +69,9 @@ class Settings:
             "machine": records.machine(self.device),
             "threads": self.threads,
             "torch": torch.__version__,
-            "commit": run_directory.commit(),
+            "commit": self.commit,
             "command": self.command,
-        }
+        } | (records.versions() if self.device.type == "cuda" else {})
 
 
 def settings(config: Config, suite: str, command: str) -> Settings:

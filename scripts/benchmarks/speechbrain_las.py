@@ -17,6 +17,8 @@ from las.data.loader import Batch
 from las.runtime.devices import torchaudio
 from las.runtime.errors import ConfigError
 
+NAME = "speechbrain"
+"""Name of the toolkit in rows."""
 BLANK, BOS, EOS = 0, 1, 2
 NUM_SPECIAL = 2
 """Offset of the ids of tokens, which begin at 1 here and at 3 there."""
@@ -148,7 +150,7 @@ class SpeechBrainLAS(nn.Module):
         return self.listener(frames), lengths
 
     def loss(self, batch: Batch, ctc_weight: float) -> Tensor:
-        """The joint loss of a batch: attention with smoothed labels, and CTC."""
+        """The joint loss of a batch: attention with smoothed labels, and CTC where its weight is above 0."""
         states, lengths = self.listen(batch)
         num_tokens = batch.num_tokens.to(states.device)
         real = torch.arange(batch.targets.shape[1], device=states.device) < num_tokens.unsqueeze(1)
@@ -159,6 +161,8 @@ class SpeechBrainLAS(nn.Module):
         log_probs = self.output(outputs).log_softmax(-1)
         ended_share = (num_tokens + 1) / ended.shape[1]
         spelled = _part("nnet.losses", "nll_loss")(log_probs, ended, length=ended_share, label_smoothing=SMOOTHING)
+        if not ctc_weight:
+            return spelled
         aligned = _part("nnet.losses", "ctc_loss")(
             self.ctc(states).log_softmax(-1), tokens, lengths, num_tokens / tokens.shape[1], BLANK
         )

@@ -3,7 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks import checkpointing, compilation, decoding, growth, loading, lstm, nn_lstm, peers, training_step
+from benchmarks import (
+    checkpointing,
+    compilation,
+    decoding,
+    gpu_layers,
+    gpu_train,
+    growth,
+    loading,
+    lstm,
+    nn_lstm,
+    peers,
+    training_step,
+)
 from benchmarks.records import Group, TableColumn
 from benchmarks.settings import Settings
 
@@ -12,6 +24,13 @@ class Suite(NamedTuple):
     """A suite: its measurement, the columns of its tables, and the title over the rows of one shape."""
 
     measure: Callable[[Settings], Iterator[Group]]
+    columns: Sequence[TableColumn]
+    title: Callable[[str], str] = str
+
+
+class Table(NamedTuple):
+    """Rows that `make gpu` alone measures: the columns of their tables, and the title over the rows of one shape."""
+
     columns: Sequence[TableColumn]
     title: Callable[[str], str] = str
 
@@ -26,4 +45,10 @@ SUITES = {
     "loader": Suite(loading.measure, loading.COLUMNS),
     "compile": Suite(compilation.measure, compilation.COLUMNS, compilation.title),
     "safety": Suite(checkpointing.measure, checkpointing.COLUMNS),
+}
+
+TABLES: dict[str, Suite | Table] = {
+    **SUITES,
+    "check": Table(gpu_layers.CHECK_COLUMNS),
+    "train": Table(gpu_train.COLUMNS),
 }

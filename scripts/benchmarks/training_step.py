@@ -1,23 +1,16 @@
 """suite=model: one training step of an experiment's model, split by part."""
 
-import itertools
-import statistics
-import time
 from collections.abc import Iterator
-
-import torch
-from torch import Tensor, nn
+from functools import partial
 
 from benchmarks import inputs as benchmark_inputs
 from benchmarks import peak, timing
-from benchmarks.inputs import BenchmarkModel
 from benchmarks.records import SPREAD_MS, Group, TableColumn, number, text
 from benchmarks.settings import Settings
+from benchmarks.step_parts import PARTS, parts
 from las.data.loader import Batch
 from las.nn.kernels import choice
-
-PARTS = ("features", "listener", "speller", "speller_backward", "listener_backward", "optimiser")
-"""The parts of a step in order. The loss counts as speller, clipping as the listener's backward pass."""
+from las.training.step import TrainingStep
 
 COLUMNS = (
     TableColumn("kernel", text("implementation")),
@@ -26,6 +19,10 @@ COLUMNS = (
     TableColumn("total ms", number("total_ms", 1)),
     SPREAD_MS,
     TableColumn("plain / it", number("times_faster_than_plain")),
+    TableColumn("time / speechbrain", number("ratio_to_peer")),
+    TableColumn("million parameters", number("parameters", 1, 1e-6)),
+    TableColumn("peak MB", number("peak_bytes", 0, 1e-6)),
+    TableColumn("% of peak", number("peak_share", 0, 100.0)),
     TableColumn("audio s per s", number("audio_s_per_s", 0)),
     TableColumn("listener, % of peak", number("listener_peak_share", 0, 100.0)),
     TableColumn("backward, % of peak", number("listener_backward_peak_share", 0, 100.0)),
@@ -44,7 +41,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     batch = benchmark_inputs.batch(size, seconds, subject.corpus).to(settings.device)
     shape = f"{settings.config['name']}, {size} utterances of {seconds[0]:g} to {seconds[1]:g} s"
     model = subject.model.to(settings.device).train()
-    clock = StepTimer(subject, settings.device)
+    precision = settings.config["trainer"]["precision"]
     cells, card = benchmark_inputs.cells(model), benchmark_inputs.card(model)
     steps, table = {}, []
     for kernel in settings.kernels:
@@ -55,17 +52,18 @@ def measure(settings: Settings) -> Iterator[Group]:
             empty = {"total_ms": None, "refused": reason}
             table.append(settings.row(kernel, card, shape) | empty)
         else:
-            steps[kernel] = TimedStep(kernel, subject, batch, clock, settings.config["trainer"]["precision"])
-    works = {kernel: timing.Work(step.run) for kernel, step in steps.items()}
+            steps[kernel] = subject.step(precision)
+    works = {kernel: timing.Work(partial(made_by, kernel, step, batch)) for kernel, step in steps.items()}
     times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "steps")
     audio_s = benchmark_inputs.duration_s(batch, subject.corpus)
     operations, most = peak.listener_operations(model, batch), peak.per_ms(settings.device)
     measured = []
     for kernel, step in steps.items():
-        parts = step.parts()
-        shares = {f"{part}_peak_share": count / parts[f"{part}_ms"] / most for part, count in operations.items()}
+        with choice.use_kernel(kernel):
+            by_part = parts(step, batch, max(timing.MIN_REPEATS, settings.repeats // 2))
+        shares = {f"{part}_peak_share": count / by_part[f"{part}_ms"] / most for part, count in operations.items()}
         total = timing.spread(times[kernel])
-        row = settings.row(kernel, card, shape) | parts | total.in_ms() | shares
+        row = settings.row(kernel, card, shape) | by_part | total.in_ms() | shares
         row |= {"audio_s": audio_s, "audio_s_per_s": 1e3 * audio_s / total.median}
         if "plain" in steps:
             row["times_faster_than_plain"] = timing.spread(times["plain"]).median / total.median
@@ -73,46 +71,7 @@ def measure(settings: Settings) -> Iterator[Group]:
     yield Group(title(shape), [*measured, *table])
 
 
-class StepTimer:
-    """Times the parts of a model, forwards and backwards, by hooks between them."""
-
-    def __init__(self, subject: BenchmarkModel, device: torch.device) -> None:
-        self.device = device
-        self.marks: list[float] = []
-        model = subject.model
-        for module in (model.features, model.listener, subject.parts.loss):
-            module.register_forward_hook(self.mark)
-        model.listener.register_forward_hook(self._listened)
-
-    def mark(self, *_: object) -> None:
-        """Record the time in ms, after a GPU has finished its work. It also serves as a hook, without changes."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.marks.append(1e3 * time.perf_counter())
-
-    def _listened(self, module: nn.Module, inputs: object, outputs: tuple[Tensor, ...]) -> None:
-        outputs[0].register_hook(self.mark)
-
-
-class TimedStep:
-    """The trainer's update of one batch with a kernel; the model is shared, the optimiser is its own."""
-
-    def __init__(self, kernel: str, subject: BenchmarkModel, batch: Batch, clock: StepTimer, precision: str) -> None:
-        self.update = subject.step(precision)
-        self.update.optimiser.register_step_pre_hook(clock.mark)
-        self.kernel, self.batch, self.clock = kernel, batch, clock
-        self.durations_ms: list[list[float]] = []
-
-    def run(self) -> None:
-        """Run and time one update."""
-        self.clock.marks = []
-        self.clock.mark()
-        with choice.use_kernel(self.kernel):
-            self.update([self.batch], len(self.durations_ms) + 1)
-        self.clock.mark()
-        self.durations_ms.append([end - start for start, end in itertools.pairwise(self.clock.marks)])
-
-    def parts(self) -> dict[str, float]:
-        """Median milliseconds of each part, without the warm-up rounds."""
-        columns = zip(*self.durations_ms[timing.WARM_UP :], strict=True)
-        return {f"{part}_ms": statistics.median(column) for part, column in zip(PARTS, columns, strict=True)}
+def made_by(kernel: str, update: TrainingStep, batch: Batch) -> None:
+    """Make an update on a batch by a kernel."""
+    with choice.use_kernel(kernel):
+        update([batch], 1)

@@ -1,39 +1,63 @@
-"""Test and measure on a GPU, then print the verdict on every target of speed: `make gpu`.
+"""Measure what a GPU does, then print the verdict on every target of speed: `make gpu`.
 
-With an NVIDIA GPU: the tests of kernels and of trainings on a GPU, then layers, a training step and a search measured
-there, into docs/performance/gpu_*.jsonl, and docs/performance.md is written anew. Without one the same happens on the
-CPU, in small and into build/gpu, where tensors claim to be on a GPU as far as a test can do that; the last lines say
-what that leaves unchecked. The exit status is that of the tests: a missed target is a line of the table.
+`python tests/helpers/check_gpu.py layers step` runs these parts, without arguments it runs all. They need torch with
+Triton, torchaudio, numpy, jaxtyping and rich; what lacks more says so. Rows are written as they come, into
+docs/performance/gpu_*.jsonl or the folder of --output, and a part begins no measurement after its seconds; several
+parts run in a process each, which is ended if it hangs. Without a GPU the same happens on the CPU, in small and into
+build/gpu. The exit status tells whether results and tests are right: a missed target is a line of the table.
 """
 
+import argparse
+import importlib.util
+import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import torch
-from benchmarks import records, targets
-from benchmarks.records import Group
-
-from las.runtime import progress
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "scripts")]
+try:
+    import soundfile  # noqa: F401
+except (ImportError, OSError):  # modules that read audio import it; no file is read here
+    absent = types.ModuleType("soundfile")
+    absent.SoundFile, absent.SoundFileError = object, OSError  # type: ignore[attr-defined]
+    sys.modules["soundfile"] = absent
+
+import torch  # noqa: E402
+from benchmarks import gpu_layers, gpu_search, gpu_step, gpu_train, records, targets  # noqa: E402
+from benchmarks.ledger import Ledger  # noqa: E402
+from benchmarks.records import Group  # noqa: E402
+from benchmarks.settings import Settings  # noqa: E402
+
+from las.runtime import devices, progress  # noqa: E402
+from las.storage import run_directory  # noqa: E402
+
 TESTS = ["tests/nn/kernels", "tests/nn/test_rnn.py", "tests/training/test_on_a_gpu.py"]
-MEASURED = {
-    "lstm": [
-        *("suite=lstm", "cells=[lstm,ln_global]", "kernels=[triton,plain]"),
-        *("baselines=[lstm,lstm_packed,lstm_best,lstm_graph]", "budget_s=2"),  # others take minutes
-    ],
-    "model": ["suite=model", "trainer.batch_size=32"],
-    "decode": ["suite=decode"],
+TESTED = "tests"
+"""Name of the part that runs them."""
+GRACE_S = 40.0
+"""Seconds to start a part and to end its last measurement."""
+NEEDED_BY_TESTS = ("pytest", "hypothesis", "hydra")
+
+
+class Part(NamedTuple):
+    """A measurement, the suite of its rows, and the seconds in which it may begin new ones."""
+
+    measure: Callable[[Ledger], None]
+    suite: str
+    budget_s: float
+
+
+PARTS = {
+    "layers": Part(gpu_layers.measure, "lstm", 100.0),
+    "step": Part(gpu_step.measure, "model", 85.0),
+    "search": Part(gpu_search.measure, "decode", 40.0),
+    "train": Part(gpu_train.measure, "train", 65.0),
 }
-"""Keys of what is measured on a GPU, by the name of its file."""
-IN_SMALL = {
-    "lstm": ["suite=lstm", "cells=[lstm,ln_global]", "shapes=[C5]", "baselines=[lstm]", "repeats=1", "threads=1"],
-    "model": ["suite=model", "trainer.batch_size=2", "repeats=1", "trainer.threads=1"],
-    "decode": ["suite=decode", "search.size=2", "search.max_length=3", "repeats=1", "threads=1"],
-}
-"""The same without a GPU."""
+"""Parts by name, the newest question first: 290 seconds together."""
 UNCHECKED = (
     "device code of the kernels: compiled for GPUs and interpreted, not run",
     "CUDA graphs, cuDNN, copies on a side stream, NCCL",
@@ -41,35 +65,81 @@ UNCHECKED = (
 )
 
 
-def main() -> int:
-    """Run everything. Returns the exit status of the tests."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts that are named. Returns 1 if results differ or a test fails."""
+    parser = argparse.ArgumentParser(description="Measure what a GPU does; without one the same on the CPU, in small.")
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)} or {TESTED}; all by default")
+    parser.add_argument("--output", type=Path, help="folder of the rows")
+    parser.add_argument("--commit", default=run_directory.commit(), help="commit of the code, where git does not tell")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.parts) - {*PARTS, TESTED}:
+        parser.error(f"{', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)} and {TESTED}")
     there = torch.cuda.is_available()
-    name = torch.cuda.get_device_name() if there else "none: the same on the CPU, in small"
-    progress.say(f"GPU: {name}")
-    status = run(["-m", "pytest", *TESTS, "-m", "not faults" if there else "not slow"])
-    folder = REPOSITORY / ("docs/performance" if there else "build/gpu")
+    folder = (given.output or REPOSITORY / ("docs/performance" if there else "build/gpu")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"gpu_{suite}.jsonl" for suite in MEASURED]
-    for file, keys in zip(files, (MEASURED if there else IN_SMALL).values(), strict=True):
-        run(["scripts/benchmark.py", *keys, f"output={file}"], check=True)
-    if there:
-        run(["scripts/benchmark.py", "page=docs/performance.md"], check=True)
-    show(files)
+    parts = given.parts or [*PARTS, TESTED]
+    if parts != [TESTED] and len(parts) == 1:
+        return 0 if measured(parts[0], folder, given.commit) else 1
+    progress.say(f"GPU: {torch.cuda.get_device_name() if there else 'none: the same on the CPU, in small'}")
+    shared = ["--output", str(folder), *(["--commit", given.commit] if given.commit else [])]
+    script, right = str(Path(__file__).resolve()), True
+    for name in PARTS:
+        if name in parts:
+            right = run([script, name, *shared], GRACE_S + PARTS[name].budget_s) == 0 and right
+    if TESTED in parts:
+        right = tested(there) and right
+    if there and folder == REPOSITORY / "docs/performance" and importlib.util.find_spec("hydra"):
+        run(["scripts/benchmark.py", "page=docs/performance.md"])
     for line in () if there else UNCHECKED:
         progress.say(f"not checked without a GPU: {line}")
-    return status
+    return 0 if right else 1
 
 
-def run(arguments: Sequence[str], check: bool = False) -> int:
-    """Run Python with arguments in the checkout, print the command, and return its exit status."""
-    progress.say(f"$ python {' '.join(arguments)}")
-    return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=check).returncode
+def measured(name: str, folder: Path, commit: str | None) -> bool:
+    """Measure a part, and print its targets; returns whether results are right."""
+    part, file = PARTS[name], f"gpu_{name}.jsonl"
+    there = torch.cuda.is_available()
+    devices.allow_tf32(True)  # as trainings do
+    settings = Settings(
+        config={},
+        suite=part.suite,
+        command=f"python tests/helpers/check_gpu.py {name}",
+        device=torch.device("cuda" if there else "cpu"),
+        dtype=torch.float32,
+        threads=torch.get_num_threads(),
+        repeats=7 if there else 1,
+        budget_s=0.4,
+        shapes={},
+        cells=[],
+        kernels=[],
+        baselines=[],
+        commit=commit,
+    )
+    ledger = Ledger(folder / file, REPOSITORY / "docs/performance" / file, settings, part.budget_s)
+    part.measure(ledger)
+    ledger.close(name)
+    reached = targets.verdicts([each for each in targets.ON_CUDA if each.suite == part.suite], ledger.rows)
+    if reached:
+        records.show(Group(f"targets of {name}", targets.rows(reached)), targets.COLUMNS)
+    return not ledger.failed
 
 
-def show(files: Sequence[Path]) -> None:
-    """Print the targets of a GPU with the verdicts of measured rows."""
-    reached = targets.verdicts(targets.ON_CUDA, [row for file in files for row in records.read(file)])
-    records.show(Group("targets on a GPU", targets.rows(reached)), targets.COLUMNS)
+def tested(there: bool) -> bool:
+    """Run the tests of kernels and of trainings on a GPU; returns whether all pass."""
+    if lacking := [name for name in NEEDED_BY_TESTS if not importlib.util.find_spec(name)]:
+        progress.say(f"not run: tests, for which {', '.join(lacking)} would have to be installed")
+        return True
+    return run(["-m", "pytest", *TESTS, "-m", "not faults" if there else "not slow"]) == 0
+
+
+def run(arguments: Sequence[str], limit_s: float | None = None) -> int:
+    """Run Python with arguments in the checkout, print the command, and return its exit status; 1 if it hangs."""
+    progress.say(f"$ python {shlex.join(arguments)}")
+    try:
+        return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=False, timeout=limit_s).returncode
+    except subprocess.TimeoutExpired:
+        progress.say(f"ended after {limit_s:.0f} s, in which it did not come to its end")
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""`make gpu`, part layers: kernels on a GPU next to the plain kernel there, then their times next to cuDNN's best."""
+
+import copy
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks import lstm
+from benchmarks.candidates import KernelLayer
+from benchmarks.ledger import Ledger
+from benchmarks.records import Row, TableColumn, number, text
+from benchmarks.settings import DTYPES, Settings
+from benchmarks.shapes import SHAPES
+from las.nn.cells.base import LSTMCell
+from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.kernels import choice
+from las.nn.rnn import CellFactory
+from las.runtime import progress
+
+CELLS: dict[str, CellFactory] = {
+    "ln_global": LNGlobalLSTMCell,
+    "ln_joined": LNJoinedLSTMCell,
+    "ln_per_gate": LNPerGateLSTMCell,
+    "lstm": PlainLSTMCell,
+}
+TRIED_FRAMES, TRIED_INPUT = 40, 96
+"""Frames and values per frame of what is compared with the plain kernel."""
+
+CHECK_COLUMNS = (
+    TableColumn("kernel", text("implementation")),
+    TableColumn("cell", text("cell")),
+    TableColumn("size", text("work")),
+    TableColumn("type", text("dtype")),
+    TableColumn("largest difference", number("difference", 5)),
+    TableColumn("tolerance", number("tolerance", 3)),
+)
+
+
+class Round(NamedTuple):
+    """Cells at shapes in a type, next to baselines."""
+
+    dtype: str
+    cells: tuple[str, ...]
+    shapes: tuple[str, ...]
+    baselines: tuple[str, ...]
+
+
+OTHERS = ("ln_joined", "ln_per_gate", "lstm")
+BEST = ("lstm_best",)
+ON_GPU = (
+    Round("bfloat16", tuple(CELLS), ("S4", "S3", "S1", "S7"), (*BEST, "lstm")),
+    Round("bfloat16", ("ln_global",), ("S5", "S2", "S8", "S10"), (*BEST, "lstm")),
+    Round("float16", ("ln_global",), ("S4", "S3", "S1", "S7", "S5", "S2", "S8"), BEST),
+    Round("bfloat16", ("ln_global",), ("S9", "S6"), ("lstm", "lstm_packed")),
+    Round("float32", tuple(CELLS), ("S4", "S3"), BEST),
+    Round("float16", OTHERS, ("S4", "S3"), BEST),
+    Round("bfloat16", (), ("S4", "S3", "S1"), ("lstm_graph",)),
+)
+"""What is measured, the newest question first. Products of float32 take operands of TF32."""
+IN_SMALL = (Round("float32", ("ln_global", "lstm"), ("C5",), ("lstm",)),)
+
+Size = tuple[str, str, int, int, int]
+"""Type, cell, H, rows of a batch, directions."""
+CHECKED: tuple[Size, ...] = (
+    *((dtype, "ln_global", 1024, rows, 2) for dtype in ("bfloat16", "float16", "float32") for rows in (32, 16, 64)),
+    *((dtype, cell, 1024, 32, 2) for cell in OTHERS for dtype in ("bfloat16", "float16", "float32")),
+    *(("bfloat16", "ln_global", size, rows, way) for size, rows, way in ((256, 16, 2), (512, 32, 2), (768, 16, 1))),
+)
+"""What is compared with the plain kernel, at the tiles that training uses."""
+CHECKED_IN_SMALL: tuple[Size, ...] = (("float32", "ln_global", 16, 16, 2), ("float32", "lstm", 16, 3, 1))
+
+
+def measure(ledger: Ledger) -> None:
+    """Compare with the plain kernel, then measure round by round."""
+    settings, on_gpu = ledger.settings, ledger.settings.device.type == "cuda"
+    rounds, checked = (ON_GPU, CHECKED) if on_gpu else (IN_SMALL, CHECKED_IN_SMALL)
+    if on_gpu:
+        sizes = [(each.dtype, cell, *_size(name)) for each in rounds for cell in each.cells for name in each.shapes]
+        _compile_ahead(dict.fromkeys([*checked, *sizes]))
+        progress.say(f"kernels compiled: {ledger.elapsed_s:.0f} s")
+    for size in checked:
+        ledger.measure(f"check of {size[1]}, {_named(size)}", partial(_checked, settings, size))
+    for each in rounds:
+        for name in each.shapes:
+            ledger.measure(
+                f"{name}, {each.dtype}: {', '.join(each.cells or each.baselines)}",
+                partial(_timed, settings, each, name),
+            )
+
+
+def kernels(settings: Settings) -> list[str]:
+    """The kernels that compute on the device, plain ones left out where there are others."""
+    return [name for name, kernel in choice.KERNELS.items() if kernel.device == settings.device.type]
+
+
+def _size(name: str) -> tuple[int, int, int]:
+    shape = SHAPES[name]
+    return shape.hidden_size, shape.batch, shape.directions
+
+
+def _named(size: Size) -> str:
+    dtype, _, hidden_size, rows, directions = size
+    return f"{_type(dtype)}, H={hidden_size} B={rows}, {directions} direction{'s' * (directions - 1)}"
+
+
+def _type(dtype: str) -> str:
+    return "tf32" if dtype == "float32" and torch.cuda.is_available() else dtype
+
+
+def _timed(settings: Settings, each: Round, name: str) -> Iterator[Row]:
+    measured = replace(
+        settings,
+        dtype=DTYPES[each.dtype],
+        shapes={name: SHAPES[name]},
+        kernels=kernels(settings),
+        baselines=list(each.baselines),
+    )
+    for row in lstm.measured(measured, name, {cell: CELLS[cell] for cell in each.cells}):
+        dtype, own = _type(row["dtype"]), _type(each.dtype)
+        yield row | {"dtype": dtype} | ({} if dtype == own else {"work": f"beside {own}"})
+
+
+def _checked(settings: Settings, size: Size) -> Iterator[Row]:
+    """Rows of the largest differences of outputs and gradients from those of the plain kernel in fp64."""
+    dtype, cell, hidden_size, rows, directions = size
+    for kernel in kernels(settings):
+        torch.manual_seed(1)
+        layer = KernelLayer(kernel, CELLS[cell], TRIED_INPUT, hidden_size, directions)
+        layer.to(settings.device, DTYPES[dtype])
+        shape = f"{TRIED_FRAMES} frames, each row of another length"
+        row = settings.row(kernel, cell, shape) | {"suite": "check", "work": _named(size), "dtype": _type(dtype)}
+        own = next(module for module in layer.modules() if isinstance(module, LSTMCell))
+        frames = torch.randn(rows, TRIED_FRAMES, TRIED_INPUT, device=settings.device, dtype=DTYPES[dtype])
+        if reason := choice.refusal(choice.KERNELS[kernel], own, frames):
+            yield row | {"refused": reason}
+            continue
+        right = copy.deepcopy(layer).double()
+        right.kernel = "plain"
+        found = zip(_results(layer, frames), _results(right, frames.double()), strict=True)
+        difference = max(choice.difference(ours, theirs) for ours, theirs in found)
+        tolerance = choice.TF32 if row["dtype"] == "tf32" else choice.TOLERANCES[DTYPES[dtype]]
+        yield row | {"difference": difference, "tolerance": tolerance}
+        if not difference <= tolerance:
+            raise AssertionError(f"{kernel} differs by {difference:.3g} of the largest value (at most {tolerance})")
+
+
+def _results(layer: KernelLayer, frames: Tensor) -> list[Tensor]:
+    """Outputs of rows of no frames to all frames, and the gradients of frames and parameters."""
+    frames = frames.detach().requires_grad_()
+    lengths = torch.linspace(0, frames.shape[1], len(frames)).long().flip(0).to(frames.device)
+    outputs = layer(frames, lengths)
+    weights = torch.linspace(-9, 9, outputs.numel(), dtype=torch.float64, device=frames.device).sin()
+    inputs = [frames, *layer.parameters()]
+    grads = torch.autograd.grad(outputs, inputs, weights.view_as(outputs).to(outputs.dtype))
+    return [outputs.detach(), *grads]
+
+
+def _compile_ahead(sizes: Iterable[Size]) -> None:
+    """Compile kernels in processes side by side, into the cache that this process reads."""
+    pool = ProcessPoolExecutor(min(12, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
+    with pool:
+        for task in [pool.submit(_compile, size) for size in sizes]:
+            try:
+                task.result()
+            except Exception as error:  # the measurement itself says more
+                progress.say(f"not compiled ahead: {type(error).__name__}")
+
+
+def _compile(size: Size) -> None:
+    dtype, cell, hidden_size, rows, directions = size
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    device = torch.device("cuda")
+    frames = torch.randn(rows, 16, TRIED_INPUT, device=device, dtype=DTYPES[dtype], requires_grad=True)
+    for kernel in [name for name, each in choice.KERNELS.items() if each.device == "cuda"]:
+        layer = KernelLayer(kernel, CELLS[cell], TRIED_INPUT, hidden_size, directions).to(device, DTYPES[dtype])
+        lengths = torch.full((rows,), 16, device=device)
+        layer(frames, lengths).sum().backward()
+        with torch.no_grad():
+            layer(frames, lengths)
+    torch.cuda.synchronize()

@@ -1,0 +1,170 @@
+"""`make gpu`, part step: updates of the demo's model and of those of the paper's size, and losses with capture and
+without.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
+import torch
+
+from benchmarks import peak, speechbrain_las, timing
+from benchmarks.ledger import Ledger
+from benchmarks.models import DEMO, END_TO_END, HYBRID, SAMPLE_RATE, Subject, demo
+from benchmarks.records import Row
+from benchmarks.settings import Settings
+from benchmarks.speechbrain_las import Sizes, SpeechBrainPeer
+from benchmarks.step_parts import parts
+from las.data.loader import Batch
+from las.nn.cells.base import LSTMCell
+from las.nn.kernels import choice
+from las.nn.model import ListenAttendSpell, SpeechModel
+from las.runtime.devices import PRECISIONS
+from las.training.step import TrainingStep
+
+STEPS = 200
+"""Updates whose losses are compared."""
+ROUNDING = 2e-2
+"""Largest difference of a loss that other orders of sums explain in `STEPS` updates, as a share of it."""
+ON_GPU = (
+    *((END_TO_END, "bf16"), (DEMO, "fp32")),
+    *((END_TO_END, "fp32"), (HYBRID, "bf16"), (DEMO, "bf16"), (HYBRID, "fp32")),
+)
+"""Models and precisions, the newest question first; losses come after the first two."""
+
+
+def measure(ledger: Ledger) -> None:
+    """Measure updates, each alone, then the peer's beside ours, then compare losses."""
+    settings = ledger.settings
+    if settings.device.type != "cuda":
+        small = replace(DEMO, durations_s=DEMO.durations_s[:2])
+        ledger.measure("update of demo, fp32", partial(_timed, settings, small, "fp32"))
+        ledger.measure("losses", partial(_losses, settings, small, 2))
+        return
+    for number, (subject, precision) in enumerate(ON_GPU):
+        if number == 2:
+            ledger.measure(f"losses of {STEPS} updates", partial(_losses, settings, DEMO, STEPS))
+        ledger.measure(f"update of {subject.name}, {precision}", partial(_timed, settings, subject, precision))
+
+
+def row_of(settings: Settings, implementation: str, subject: Subject, batch: Batch, precision: str) -> Row:
+    """The columns of a row about a model and its batch; the type is that of products."""
+    audio_s = int(batch.num_samples.sum()) / SAMPLE_RATE
+    count = len(batch.ids)
+    shape = f"{subject.name}, {count} utterance{'s' * (count > 1)}, {audio_s:.1f} s"
+    dtype = "tf32" if precision == "fp32" and settings.device.type == "cuda" else str(PRECISIONS[precision])
+    return settings.row(implementation, "ln_global", shape) | {
+        "suite": "model",
+        "subject": subject.name,
+        "dtype": dtype.removeprefix("torch."),
+        "audio_s": audio_s,
+    }
+
+
+def _timed(settings: Settings, subject: Subject, precision: str) -> Iterator[Row]:
+    """Rows of one update: ours with its parts, and the peer's beside it at the size of the paper."""
+    device = settings.device
+    batch = subject.batch().to(device)
+    update = subject.step(precision, device)
+    model = update.model
+    assert isinstance(model, SpeechModel)
+    kernel = kernel_of(update, batch)
+    works = {kernel: timing.Work(partial(update, [batch], 1))}
+    peer = _peer(model, device) if subject is END_TO_END else None
+    if peer is not None:
+        works[speechbrain_las.NAME] = timing.Work(partial(_theirs, peer, batch, PRECISIONS[precision]))
+    for work in works.values():
+        work.run()  # compiles and captures
+    times = timing.alternate(works, settings.repeats, settings.budget_s, device, subject.name)
+    total = timing.spread(times[kernel])
+    row = row_of(settings, kernel, subject, batch, precision) | total.in_ms()
+    operand = torch.float32 if precision == "fp32" else PRECISIONS[precision]
+    row |= {
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "audio_s_per_s": 1e3 * row["audio_s"] / total.median,
+        "peak_share": peak.update_operations(model, batch) / total.median / peak.per_ms(device, operand),
+        "peak_bytes": _peak_bytes(partial(update, [batch], 1), device),
+    }
+    if peer is None:
+        yield row | parts(update, batch, timing.MIN_REPEATS)
+        if subject is END_TO_END:
+            refused = {"total_ms": None, "refused": speechbrain_las.unavailable()}
+            yield row_of(settings, speechbrain_las.NAME, subject, batch, precision) | refused
+        return
+    theirs = timing.spread(times[speechbrain_las.NAME])
+    row["ratio_to_peer"] = total.median / theirs.median
+    yield row | parts(update, batch, timing.MIN_REPEATS)
+    other = row_of(settings, speechbrain_las.NAME, subject, batch, precision) | theirs.in_ms()
+    yield other | {"cell": "lstm", "parameters": peer.num_parameters, "ratio_to_peer": 1.0}
+
+
+def kernel_of(update: TrainingStep, batch: Batch) -> str:
+    """The name of the kernel that computes the listener."""
+    cell = next(module for module in update.model.modules() if isinstance(module, LSTMCell))
+    with torch.autocast(batch.waveforms.device.type, update.precision, enabled=update.precision != torch.float32):
+        picked = choice.select_kernel(cell, batch.waveforms)
+    return next(name for name, kernel in choice.KERNELS.items() if kernel is picked)
+
+
+def _peer(model: torch.nn.Module, device: torch.device) -> SpeechBrainPeer | None:
+    """SpeechBrain's encoder-decoder of the same sizes, which joins frames, where it can be imported."""
+    if speechbrain_las.unavailable():
+        return None
+    assert isinstance(model, ListenAttendSpell)
+    listener, speller = model.listener, model.speller
+    sizes = Sizes(
+        sample_rate=SAMPLE_RATE,
+        num_tokens=speller.vocab_size,
+        num_mels=model.features.size,
+        hidden_size=listener.hidden_size,
+        time_reduction=listener.time_reduction,
+        listener_dropout=0.3,
+        embedding_size=speller.embedding.embedding_dim,
+        speller_size=speller.readout.out_features,
+        speller_layers=len(speller.cells),
+        speller_dropout=0.3,
+        key_size=speller.attention.get_parameter("key.weight").shape[0],
+        width=51,
+    )
+    return SpeechBrainPeer(sizes, 0.0, 1e-3, device)
+
+
+def _theirs(peer: SpeechBrainPeer, batch: Batch, operand: torch.dtype) -> None:
+    with torch.autocast(batch.waveforms.device.type, operand, enabled=operand != torch.float32):
+        peer.update(batch)
+
+
+def _peak_bytes(run: Callable[[], object], device: torch.device) -> int | None:
+    """The largest memory of an update with parameters and optimiser, as torch's allocator counts it."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device)
+
+
+def _losses(settings: Settings, subject: Subject, steps: int) -> Iterator[Row]:
+    """A row of the largest difference between the losses of updates with CUDA graphs and without.
+
+    Dropout is off: its draws differ.
+    """
+    quiet = replace(subject, make=partial(demo, dropout=0.0, input_noise=0.0))
+    batch = quiet.batch().to(settings.device)
+    losses = []
+    for off in (contextlib.nullcontext(), patch.object(choice, "capture_on", lambda device: None)):
+        with off:
+            update = quiet.step("fp32", settings.device)
+            losses.append([float(update([batch], number).loss) for number in range(1, steps + 1)])
+    apart = max(abs(a - b) / abs(a) for a, b in zip(*losses, strict=True))
+    yield row_of(settings, "captured", quiet, batch, "fp32") | {
+        "suite": "check",
+        "work": f"losses of {steps} updates",
+        "difference": apart,
+        "tolerance": ROUNDING,
+        "losses": [each[-1] for each in losses],
+    }
+    if not apart <= ROUNDING:
+        raise AssertionError(f"losses differ by {apart:.3g} of them with capture and without")
