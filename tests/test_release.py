@@ -1,8 +1,8 @@
 """Wheel and source distribution, each installed into an empty environment and used there, outside the checkout."""
 
 import filecmp
+import importlib.metadata
 import os
-import site
 import subprocess
 import sys
 import tarfile
@@ -63,9 +63,10 @@ def test_both_have_the_same_files_and_all_that_is_no_code(wheels: dict[str, Path
 def test_it_is_installed_elsewhere_and_trains_there(name: str, wheels: dict[str, Path], tmp_path: Path) -> None:
     venv.create(tmp_path / "env", symlinks=True)
     python = tmp_path / "env/bin/python"
-    # The dependencies are those of this environment; an editable install of las in it is not followed from here.
+    # The dependencies are those of this environment, wherever they lie; an editable las in it is not followed.
     (packages,) = (tmp_path / "env/lib").glob("python*/site-packages")
-    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    folders = {str(each.locate_file("")) for each in importlib.metadata.distributions()}
+    (packages / "dependencies.pth").write_text("".join(f"{folder}\n" for folder in sorted(folders)))
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "configs/cell").mkdir(parents=True)
     (elsewhere / "configs/cell/mine.yaml").write_text("defaults:\n  - ln_global\n  - _self_\ncell_norm: output\n")

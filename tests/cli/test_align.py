@@ -135,8 +135,7 @@ def test_other_recordings_are_aligned_by_words(tmp_path: Path, las: Las) -> None
     las(*where).fails(3, "BOY STAY")
     more = root / "more.dic"
     more.write_text(f"{tiny_words.DICTIONARY}STAY S T EH\nBOY B OY\n")
-    answer = las(*where, f"lexicon={more}")
-    answer.fails(3, "BOY")
+    answer = las(*where, f"lexicon={more}").fails(3, "BOY")
     assert "phones B, OY" in answer.out
     (root / "mine" / "ccc.txt").write_text("STAY NO")
     las(*where, f"lexicon={more}", f"labels={root / 'labels'}").succeeds()
@@ -191,8 +190,7 @@ def importing(root: Path, path: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["ctm", "TextGrid", "txt"])
 def test_imported_labels_are_those_of_the_known_times(corpus: Path, las: Las, kind: str) -> None:
     more = [f"pdf_map={corpus / 'pdfs.txt'}"] if kind == "txt" else []
-    answer = las(*importing(corpus, write(corpus, kind)), *more)
-    answer.succeeds("12")
+    answer = las(*importing(corpus, write(corpus, kind)), *more).succeeds("12")
     assert "realignment" not in answer.out
     stored = FrameLabels(corpus / "labels", labels.LabelKind.of(TOPOLOGY, TIMES))
     assert len(stored) == 12

@@ -88,6 +88,5 @@ def test_what_does_not_fit_is_named(root: Path, las: Las, change: str, words: st
 
 def test_a_folder_with_a_run_is_not_overwritten(root: Path, las: Las) -> None:
     (root / "gmm" / "checkpoints").mkdir(parents=True)
-    answer = las(*align(root))
-    answer.fails(2, f"gaussians={root / 'gmm'}")
+    answer = las(*align(root)).fails(2, f"gaussians={root / 'gmm'}")
     assert "realignment" not in answer.out, "nothing is trained in vain"

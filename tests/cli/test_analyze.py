@@ -38,8 +38,7 @@ def looked_at(trained: Path) -> Probe:
 @pytest.mark.slow
 def test_a_checkpoint_leaves_tables_numbers_and_pictures(trained: Path, tmp_path: Path, las: Las) -> None:
     here = [f"checkpoint={trained / 'run'}", f"data_dir={trained / 'data'}", f"output={tmp_path}"]
-    answer = las("analyze", *here, EVERYTHING, *FEW)
-    answer.succeeds("attention distributions gradient covariate β moments")
+    answer = las("analyze", *here, EVERYTHING, *FEW).succeeds("attention distributions gradient covariate β moments")
     for name in ANALYSES:
         (line,) = (tmp_path / f"{name}.jsonl").read_text().splitlines()
         assert json.loads(line)["step"] in (2, 4)  # the best one

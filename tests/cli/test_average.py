@@ -64,8 +64,7 @@ def test_checkpoints_that_cannot_be_averaged_are_named(folder: Path) -> None:
 
 
 def test_the_decoder_accepts_the_mean(trained_copy: Path, trained: Path, las: Las) -> None:
-    answer = las("average", f"run={trained_copy}", "best=2")
-    answer.succeeds()
+    answer = las("average", f"run={trained_copy}", "best=2").succeeds()
     written = trained_copy / "average_best2" / "step-00000004"
     assert str(written) in answer.out
     models = [checkpoint.load(trained_copy / "checkpoints" / f"step-0000000{step}").model for step in (2, 4)]

@@ -80,8 +80,7 @@ def test_check_reads_everything_every_time_and_trainings_only_what_they_do_not_k
 
 def test_prepare_prints_a_table_and_what_stands_out_in_100_columns(tmp_path: Path, las: Las) -> None:
     tree(tmp_path, [*TRAIN, "STOP STOP STOP STOP STOP STOP STOP", "A"])
-    answer = las("prepare", *overrides(tmp_path))
-    answer.succeeds()
+    answer = las("prepare", *overrides(tmp_path)).succeeds()
     for heading in ("split", "utterances", "hours", "speakers", "symbols", "shortest s", "longest s"):
         assert heading in answer.out
     assert re.search(r"train +. +10 . +0\.00 . +1 . +\d+ . +0\.50 . +0\.85 ", answer.out)
@@ -94,8 +93,7 @@ def test_prepare_prints_a_table_and_what_stands_out_in_100_columns(tmp_path: Pat
 def test_pieces_are_learned_when_the_corpus_is_prepared_and_travel_with_the_run(
     words: Path, las: Las, tmp_path: Path
 ) -> None:
-    answer = las("train", *overrides(words, *PIECES))
-    answer.succeeds()
+    answer = las("train", *overrides(words, *PIECES)).succeeds()
     result = json.loads((words / "run/result.json").read_text())
     symbols = json.loads((words / "run/symbols.json").read_text())
     assert f"17 symbols (vocabulary {result['vocabulary_hash'][:12]})" in answer.out
@@ -110,8 +108,7 @@ def test_pieces_are_learned_when_the_corpus_is_prepared_and_travel_with_the_run(
     decoded = tmp_path / "decoded.jsonl"
     answer = las(
         "decode", f"checkpoint={words / 'run'}", "split=test", f"data_dir={words / 'data'}", f"output={decoded}"
-    )
-    answer.succeeds()
+    ).succeeds()
     las("decode", f"checkpoint={words / 'run'}", f"audio={wav(words, 'fccc_0')}", f"output={decoded}").succeeds()
 
 
@@ -158,8 +155,7 @@ def test_what_ctc_cannot_align_is_named_before_a_training_and_left_out_of_it(
     rows = "".join(f"{number}.wav,{texts[number % 4]}\n" for number in range(8))
     (tmp_path / "all.csv").write_text(f"audio,text\n{rows}")
     given = ["corpus=files", "corpus.train=all.csv", "corpus.dev=all.csv", "corpus.test_share=0", *MODEL]
-    answer = las("check", *given)
-    answer.fails(3, "2 16")
+    answer = las("check", *given).fails(3, "2 16")
     assert answer.out.count("between 4 equal") == 4 and "│ CTC     │     2 │   2 │" in answer.out
     answer = las("train", *given, *SHORT, *QUICK, "trainer.max_bad_fraction=0.5", "run_dir=run")
     assert answer.code == 0 and answer.out.count("left out of") == answer.out.count("between 4 equal") == 2

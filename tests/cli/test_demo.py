@@ -12,8 +12,7 @@ from las.training import plots
 
 @pytest.mark.pictures
 def test_the_demo_ends_with_times_a_picture_and_commands_that_run(corpus: Path, las: Las) -> None:
-    answer = las("demo", *overrides(corpus))
-    answer.succeeds()
+    answer = las("demo", *overrides(corpus)).succeeds()
     run = corpus / "run"
     for words in ("reference   sil aa iy sil", "hypothesis  ", "result      dev PER ", str(run / "attention.png")):
         assert words in answer.out

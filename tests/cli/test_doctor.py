@@ -22,8 +22,7 @@ NAMES += ["own packages", "memory", "cores", "limits", "run folder", "disk"]
 
 
 def test_a_table_of_every_check(las: Las, tmp_path: Path) -> None:
-    answer = las("doctor", f"run_dir={tmp_path / 'not yet' / 'there'}")
-    answer.succeeds()
+    answer = las("doctor", f"run_dir={tmp_path / 'not yet' / 'there'}").succeeds()
     lines = answer.out.splitlines()
     assert [line[:13].strip() for line in lines[: len(NAMES)]] == NAMES
     assert all(line[15:22].strip() in (OK, NOTE) for line in lines[: len(NAMES)])
@@ -40,8 +39,7 @@ def test_a_problem_is_an_error_that_names_it(las: Las, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(machine, "cores", broken)
     monkeypatch.setattr(machine, "MIN_MEMORY", 1e18)
-    answer = las("doctor", f"run_dir={tmp_path}")
-    answer.fails(1, "2 memory, cores")
+    answer = las("doctor", f"run_dir={tmp_path}").fails(1, "2 memory, cores")
     assert "problem  ZeroDivisionError: words" in answer.out and "\nmemory: " in answer.out
 
 
@@ -164,8 +162,7 @@ def test_extras_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_longest_batch_of_a_training(corpus: Path, las: Las) -> None:
-    answer = las("doctor", "dry_run=true", *tiny.overrides(corpus))
-    answer.succeeds()
+    answer = las("doctor", "dry_run=true", *tiny.overrides(corpus)).succeeds()
     (line,) = [line for line in answer.out.splitlines() if line.startswith("longest batch")]
     assert "4 of 0.6 s, 2 s with padding" in line and not (corpus / "run").exists()
     assert "0.004 suits" in answer.out

@@ -32,8 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_words_from_training_to_tuned_decoding(root: Path, las: Las) -> None:
-    answer = las("train", *hybrid(root))
-    answer.succeeds("10 aligned")
+    answer = las("train", *hybrid(root)).succeeds("10 aligned")
     assert "dev WER " in answer.out and "test: WER " in answer.out
     (folder,) = (root / "data" / "labels").iterdir()
     assert len(FrameLabels(folder)) == 10, "training and development part"
@@ -62,12 +61,10 @@ def test_words_from_training_to_tuned_decoding(root: Path, las: Las) -> None:
     assert all(word["start_s"] < word["end_s"] and 0 < word["confidence"] <= 1 for word in transcript["words"])
 
     grid = ["scales.acoustic_scale=[0.5,1.0]", "scales.prior_scale=null", "scales.lm_scale=[1.0]"]
-    answer = las("tune", *places, "search=word_graph", *grid, "scales.insertion=[-60.0,0.0]")
-    answer.succeeds("dev: 2 4")
+    answer = las("tune", *places, "search=word_graph", *grid, "scales.insertion=[-60.0,0.0]").succeeds("dev: 2 4")
     tuned = json.loads((root / "run" / "tuned.json").read_text())["search"]
     assert tuned["acoustic_scale"] in (0.5, 1.0) and tuned["word_insertion"] in (-60.0, 0.0)
-    answer = las("decode", *places, "split=dev", "search=tuned")
-    answer.succeeds()
+    answer = las("decode", *places, "split=dev", "search=tuned").succeeds()
     best = json.loads((root / "run" / "tuned.json").read_text())["errors"]
     assert f"dev: {best}" in answer.out, "the score of tuning is that of decoding"
 
@@ -96,8 +93,7 @@ def test_what_does_not_fit_is_named(root: Path, las: Las, change: str, code: int
 def test_labels_of_triphones_are_made_first(root: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are missing; the next training finds them, and goes on from its checkpoint."""
     monkeypatch.setattr(frame_labels, "DEFAULT_GROWTH", Growth(min_count=3, min_gain=0.5))
-    answer = las("train", *hybrid(root, "labels=triphones", "trainer.max_steps=4"))
-    answer.succeeds("test: WER 10 aligned")
+    answer = las("train", *hybrid(root, "labels=triphones", "trainer.max_steps=4")).succeeds("test: WER 10 aligned")
     (folder,) = (root / "data" / "labels").iterdir()
     num_pdfs = FrameLabels(folder).kind.num_pdfs
     assert f"{num_pdfs} tied" in answer.out

@@ -37,8 +37,7 @@ def test_every_verb_prints_its_config_and_does_nothing_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main, "function", lambda name: pytest.fail(f"{name} ran"))
-    answer = las(verb, "--cfg", "job")
-    assert (answer.code, answer.err) == (0, "")
+    answer = las(verb, "--cfg", "job").succeeds_quietly()
     given = OmegaConf.load(REPOSITORY / "configs" / f"{main.VERBS[verb].config}.yaml")
     assert {str(key) for key in given} - {"defaults"} <= {str(key) for key in OmegaConf.create(answer.out)}
     assert list(tmp_path.iterdir()) == []
@@ -77,16 +76,14 @@ INFOS = {
 
 @pytest.mark.parametrize("topic", rest_slow(INFOS))
 def test_info_is_what_hydra_knows(topic: str, las: Las) -> None:
-    answer = las("train", "--info", topic)
-    answer.succeeds(INFOS[topic])
+    answer = las("train", "--info", topic).succeeds(INFOS[topic])
     assert answer.err == ""
 
 
 def test_own_options_are_chosen_and_that_is_said(own: Path, las: Las) -> None:
     given = ["+experiment=trial", "--cfg", "job", "-p", "model.listener.cell"]
     for folder in (["--config-dir", "own"], [f"+hydra.searchpath=[{own}]"]):
-        answer = las("train", *folder, *given)
-        answer.succeeds("cell_norm: output")
+        answer = las("train", *folder, *given).succeeds("cell_norm: output")
         assert answer.err == f"own configs of {own}: cell/mine, experiment/trial\n"
     assert not any(folders.own())
     las("train", given[0]).fails(2, "configs/experiment/trial.yaml")
@@ -125,14 +122,12 @@ def test_a_verb_runs_once_for_each_combination(las: Las, tmp_path: Path, monkeyp
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.index("WER 50.0 %") < answer.out.index("== 2 of 2: las score") < answer.out.index("WER 0.0 %")
     assert Path("one.trn.json").exists() and Path("two.trn.json").exists()
-    failed = las("score", "--multirun", "reference=ref.trn", "hypothesis=none.trn,two.trn")
-    failed.fails(1, "none.trn 2 (1)")
+    failed = las("score", "--multirun", "reference=ref.trn", "hypothesis=none.trn,two.trn").fails(1, "none.trn 2 (1)")
     assert "WER 0.0 %" in failed.out
     same = las("score", "-m", "reference=ref.trn", "hypothesis=one.trn,two.trn", "output=x.json")
     same.fails(2, "'output=x_${hypothesis}'")
     assert "== 1" not in same.out
-    apart = las("decode", "-m", "checkpoint=a,b", "split=dev,test")
-    apart.fails(1, "4")
+    apart = las("decode", "-m", "checkpoint=a,b", "split=dev,test").fails(1, "4")
     assert "== 2 of 4: las decode checkpoint='a' split=test" in apart.out
 
 

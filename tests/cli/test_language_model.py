@@ -63,8 +63,7 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(finished: Path, tmp_path: P
 def test_models_are_compared_on_the_same_sentences(finished: Path, las: Las, tmp_path: Path) -> None:
     corpus = tiny_words.corpus(finished)
     assert las("ngram", *corpus, "n=2", f"output={tmp_path / 'x.arpa'}").code == 0
-    answer = las("perplexity", *corpus, f"models=[{tmp_path / 'x.arpa'},{finished / 'lm'}]")
-    answer.succeeds("2 sentences, 10")
+    answer = las("perplexity", *corpus, f"models=[{tmp_path / 'x.arpa'},{finished / 'lm'}]").succeeds("2 sentences, 10")
     result = json.loads((finished / "lm/result.json").read_text())
     assert f"{result['splits']['test']['perplexity']:.3f}" in answer.out
     (tmp_path / "text").write_text("GO\n\nGO ON\n")

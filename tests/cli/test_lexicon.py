@@ -25,8 +25,7 @@ def test_a_corpus_and_a_text_make_a_dictionary(tmp_path: Path, las: Las) -> None
         "corpus.dev_every=2",
         f"data_dir={tmp_path / 'data'}",
     ]
-    answer = las("lexicon", *corpus, f"text={text}", "size=2", f"output={output}")
-    answer.succeeds("words.dic: 7 6 1")
+    las("lexicon", *corpus, f"text={text}", "size=2", f"output={output}").succeeds("words.dic: 7 6 1")
     assert list(lexicon.read(output).entries) == ["BLORFT", "CAT", "GO", "NO", "STOP", "THE", "YES"]
     las("align", *corpus, f"lexicon={output}", f"output={tmp_path / 'x.ctm'}").succeeds("4 utterances")
     las("lexicon", *corpus, f"text={text}", "size=0", f"output={output}").fails(2, "size=60000")

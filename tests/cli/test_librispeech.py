@@ -47,8 +47,7 @@ def test_from_a_tree_to_words_and_the_log_of_test_clean(
     monkeypatch.chdir(root)
     corpus = ["corpus=mini_librispeech", "corpus.root=LibriSpeech", "corpus.evaluate=[train-clean-100]"]
     corpus += ["corpus.partial=true"]
-    answer = las("prepare", *corpus, "page=page.html")
-    answer.succeeds("train_clean_100 page.html")
+    las("prepare", *corpus, "page=page.html").succeeds("train_clean_100 page.html")
     assert (root / "page.html").read_text().count("data:audio/flac") == 3 + 2
     train = ["model=ctc_small", "trainer.select=dev_loss", "run_dir=run", *LISTENER, *SHORT, *QUICK]
     las("train", *corpus, *train, "schedule=constant").succeeds("test-clean")

@@ -22,8 +22,7 @@ def listening(trained: Path, output: Path, *more: str) -> list[str]:
 
 def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path: Path, las: Las) -> None:
     out = tmp_path / "out"
-    answer = las("listen", *listening(trained, out, "augment=noisy", "count=4", "epoch=3"))
-    assert (answer.code, answer.err) == (0, "")
+    answer = las("listen", *listening(trained, out, "augment=noisy", "count=4", "epoch=3")).succeeds_quietly()
     entries = json.loads((out / "augmentation.json").read_text())
     assert [entry["id"] for entry in entries] == [f"ftr0_sx{index}" for index in (0, 2, 4, 6)]
     assert sorted(path.name for path in out.glob("*.wav")) == [entry["file"] for entry in entries]
@@ -47,8 +46,7 @@ def test_files_table_and_json_say_what_a_training_hears(trained: Path, tmp_path:
 def test_a_split_is_decoded_in_noise(trained: Path, trained_copy: Path, las: Las) -> None:
     decode = ["decode", f"checkpoint={trained_copy}", "split=test", f"data_dir={trained / 'data'}", "search=greedy"]
     noisy = [*decode, "augment=noise", "augment.noise.snr_db=10", "augment.noise.kinds=[babble]"]
-    answer = las(*noisy)
-    assert (answer.code, answer.err) == (0, "")
+    answer = las(*noisy).succeeds_quietly()
     assert "babble_10dB, seed 1:" in answer.out
     path = trained_copy / "decoded" / "hypotheses.test.babble_10dB.jsonl"
     first = path.read_text()

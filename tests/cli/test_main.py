@@ -50,8 +50,7 @@ def test_scoring_listing_runs_and_showing_options_need_no_torch_and_doctor_nothi
 
 def test_help_names_every_verb(las: Las) -> None:
     for arguments in ([], ["-h"], ["--help"], ["help"]):
-        answer = las(*arguments)
-        answer.succeeds()
+        answer = las(*arguments).succeeds()
         assert all(f"\n  las {name}" in answer.out and verb.help in answer.out for name, verb in main.VERBS.items())
 
 
@@ -90,8 +89,7 @@ def test_errors_become_exit_codes_and_words(
         raise error
 
     monkeypatch.setattr(train, "train", fail)
-    answer = las("train")
-    answer.fails(code, f"train: {words}")
+    answer = las("train").fails(code, f"train: {words}")
     assert answer.out == ""
 
 

@@ -21,8 +21,7 @@ def write(path: Path, sentences: list[list[str]]) -> Path:
 
 
 def test_transcripts_make_a_model_of_the_tokens(corpus: Path, las: Las) -> None:
-    answer = las("ngram", *tiny.corpus(corpus), "n=2", f"output={corpus / 'lm.arpa'}")
-    answer.succeeds("│ 5")
+    answer = las("ngram", *tiny.corpus(corpus), "n=2", f"output={corpus / 'lm.arpa'}").succeeds("│ 5")
     answer.succeeds("timit: 8 32 dev: 10")
     tokens = Phones(phone_set=48)
     scorer = loading.load(corpus / "lm.arpa", tokens)
@@ -65,8 +64,7 @@ def test_results_are_returned(tmp_path: Path) -> None:
 def test_a_text_can_be_spelled_in_the_tokens_of_a_corpus(corpus: Path, las: Las) -> None:
     text = write(corpus / "text", [["aa", "iy"], [], ["iy", "aa", "iy"]])
     command = ["ngram", *tiny.corpus(corpus), f"text={text}", "n=2", f"output={corpus / 'lm.arpa'}"]
-    answer = las(*command)
-    answer.succeeds(f"{text}: 2 5")
+    answer = las(*command).succeeds(f"{text}: 2 5")
     assert "dev:" not in answer.out
     write(text, [["aa"], ["aa", "hello"]])
     las(*command).fails(3, "'hello' 2) units=words")

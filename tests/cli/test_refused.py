@@ -200,7 +200,6 @@ def test_a_refused_command_says_what_to_type(
     command: str, words: str, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = las(*command.split())
-    answer.fails(2, f"las {command.split()[0]}: {words}")
+    answer = las(*command.split()).fails(2, f"las {command.split()[0]}: {words}")
     assert answer.out == "" or command.startswith("reproduce"), "the plan of a recipe comes first"
     assert list(tmp_path.iterdir()) == []

@@ -45,16 +45,14 @@ def two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: Path, las: Las) -> None:
     command = ("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
-    answer = las(*command, "dry_run=true")
-    answer.succeeds()
+    answer = las(*command, "dry_run=true").succeeds()
     assert answer.out.count("to do") == 2 and "2 to train" in answer.out
     assert not (corpus / "runs").exists() and not (corpus / "results").exists()
 
     answer = las(*command, "rows=[ln_encoder_only]", "dry_run=true")
     assert answer.out.count("to do") == 1 and "0 finished" in answer.out
 
-    answer = las(*command)
-    answer.succeeds()
+    answer = las(*command).succeeds()
     assert "== 1 of" in answer.out and "C5: undecided" in answer.out
     written = sorted(path.name for path in (corpus / "results").iterdir())
     assert written == [
@@ -75,8 +73,7 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
     assert "las reproduce recipe=bo18_table3 tier=smoke corpus=timit corpus.root=... corpus.partial=true" in table
     assert str(corpus) not in "".join(path.read_text("latin-1") for path in (corpus / "results").iterdir())
 
-    answer = las(*command)
-    answer.succeeds("2 finished nothing")
+    answer = las(*command).succeeds("2 finished nothing")
     assert "== 1 of" not in answer.out
     answer = las(*command, "dry_run=true", "seeds=2")
     assert "2 to train" in answer.out and "at most" in answer.out
@@ -122,8 +119,7 @@ def test_a_report_of_stored_results_needs_no_run_folders(two_rows: None, corpus:
     stored = corpus / "results" / "bo18_table3-smoke-timit.json"
     results.write(table, stored)
     before = stored.read_text()
-    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus))
-    answer.succeeds()
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", "report=true", *places(corpus)).succeeds()
     assert str(stored) in answer.out.replace("\n", "") and stored.read_text() == before
     text = stored.with_suffix(".md").read_text()
     assert "las reproduce as it was" in text and "25.0 %" in text and "Holm" in text
@@ -214,8 +210,7 @@ def smoke_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_seeds_are_added_until_the_hours_are_used_up(two_rows: None, corpus: Path, las: Las) -> None:
     tiny_rows = [*tiny.MODEL, *tiny.SHORT, *tiny.QUICK, "schedule=constant", "optim.lr=0.01"]
     command = ("reproduce", "recipe=bo18_table3", "tier=open", *places(corpus), *tiny_rows, "until=decided")
-    answer = las(*command, "hours=0.0001")
-    answer.succeeds()
+    answer = las(*command, "hours=0.0001").succeeds()
     assert "hours are over" in answer.out
     begun = sorted(path.parent.name for path in (corpus / "runs").glob("*/timit/*/result.json"))
     assert len(begun) == 2 and all(name.startswith("seed1-") for name in begun)

@@ -100,8 +100,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("given", MISTAKES)
 def test_mistakes(given: str, folder: Path, las: Las) -> None:
-    answer = las("runs", *given.split())
-    answer.fails(2, f"las runs: {MISTAKES[given]}")
+    answer = las("runs", *given.split()).fails(2, f"las runs: {MISTAKES[given]}")
     assert answer.out == ""
     (folder.parent / "empty").mkdir()
     las("runs", "empty").fails(3, "empty: no runs")
@@ -124,8 +123,7 @@ def two(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def test_two_runs_are_compared(two: list[str], las: Las) -> None:
-    answer = las(*two)
-    assert (answer.code, answer.err) == (0, ""), answer
+    answer = las(*two).succeeds_quietly()
     lines = answer.out.splitlines()
     assert "-> <two>: " in lines[0]
     changed = [line.split(":")[0].strip() for line in lines[1:3]]

@@ -30,8 +30,7 @@ def short(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_each_combination_is_trained_and_a_broken_training_is_a_result(short: list[str], las: Las) -> None:
     given = ["optim.lr=1e-12", "trainer.max_steps=8", "trainer.patience=20", "trainer.broken_after_epochs=1,100"]
     sweeping = ["train", "-m", "seed=1,2", *short, *given, "name=after${trainer.broken_after_epochs}"]
-    answer = las(*sweeping)
-    answer.succeeds()
+    answer = las(*sweeping).succeeds()
     for seed in (1, 2):
         folders = [Path(f"runs/after{after}/timit/seed{seed}") for after in (1, 100)]
         broken, whole = (json.loads((folder / "result.json").read_text()) for folder in folders)
@@ -117,8 +116,7 @@ def test_trainings_that_a_launcher_lost_are_named(short: list[str], las: Las, mo
     monkeypatch.setattr(
         sweep, "compose", lambda name, job: {"run_dir": f"runs/baseline/timit/{job[-1].replace('=', '')}"}
     )
-    answer = las("train", "-m", *short, "seed=1,2")
-    answer.fails(1, "1 2 runs/baseline/timit/seed2.")
+    answer = las("train", "-m", *short, "seed=1,2").fails(1, "1 2 runs/baseline/timit/seed2.")
     last = answer.out.splitlines()[-1]
     assert last.startswith("runs/baseline/timit/seed2: no result: ") and "worker was killed" in last
 
@@ -133,8 +131,7 @@ def test_other_launchers_answer_for_their_own_trainings(launcher: str, short: li
     pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
     folder = Path("runs/baseline/timit/seed2")
     atomic.write_json(folder / "result.json", {"steps": 9, "splits": {}, "steps_to_converge": 9})
-    answer = las("train", "-m", *short, "seed=1,2", f"hydra/launcher={launcher}")
-    answer.fails(1, f"1 2 {folder}.")
+    answer = las("train", "-m", *short, "seed=1,2", f"hydra/launcher={launcher}").fails(1, f"1 2 {folder}.")
     trained, refused = answer.out.splitlines()[-2:]
     assert trained.startswith("runs/baseline/timit/seed1: dev PER")
     assert refused.startswith(f"{folder}: no result: {folder}/config.json: ")

@@ -17,8 +17,7 @@ def test_a_rate_is_found_and_no_run_is_made(
     corpus: Path, las: Las, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = las("tune_lr", *overrides(corpus), *SWEEP)
-    assert (answer.code, answer.err) == (0, "")
+    answer = las("tune_lr", *overrides(corpus), *SWEEP).succeeds_quietly()
     written = tmp_path / "learning_rates" / "baseline_timit.json"
     found = json.loads(written.read_text())
     rates = [update["rate"] for update in found["updates"]]

@@ -35,8 +35,7 @@ def test_words_are_decoded_tuned_and_then_transcribed_with(root: Path, las: Las)
     las("tune", *places, *words, f"search.lexicon={dictionary}", more[0], *tried).succeeds("4 combinations")
     tuned = json.loads((root / "run/tuned.json").read_text())["search"]
     assert tuned["word_lm"]["weight"] == 0.5 and tuned["lexicon"]["path"] == str(dictionary)
-    heard = las("transcribe", checkpoint, f"input={wav(root, 'fccc_1')}", "search=tuned")
-    heard.succeeds()
+    heard = las("transcribe", checkpoint, f"input={wav(root, 'fccc_1')}", "search=tuned").succeeds()
     text = next(line for line in heard.out.splitlines() if "fccc_1.wav: " in line).partition(".wav: ")[2]
     assert set(text.split()) <= set(WORDS)
     for wrong, says in (("search.lexicon=/nowhere.txt", "/nowhere.txt:"), ("search.hot_words=[go]", "'go' 'g', 'o'")):

@@ -53,8 +53,7 @@ def test_missing_characters_come_with_an_alphabet_to_paste(tmp_path: Path, las: 
     text = tmp_path / "text.txt"
     text.write_text('ÜBER UNS\n\nDIE STRASSE\nÜBEL" ~\n')
     command = ["corpus=an4", "corpus.root=/absent", f"text={text}"]
-    answer = las("ngram", *command, f"output={tmp_path / 'x.arpa'}")
-    answer.fails(3, f"{text}: 4 26 'Ü' 2 (line")
+    answer = las("ngram", *command, f"output={tmp_path / 'x.arpa'}").fails(3, f"{text}: 4 26 'Ü' 2 (line")
     assert "Did you mean" not in answer.err
     line = answer.err.partition("To add them: ")[2].partition("; or mend the texts")[0]
     assert las("ngram", *command, f"output={tmp_path / 'x.arpa'}", pasted(line)).code == 0

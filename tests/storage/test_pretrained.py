@@ -48,8 +48,7 @@ def test_a_model_is_taken_by_name_by_command_and_in_python(listed: Listed, train
     expected = package.load(listed()).transcribe(audio)
     assert package.load("tiny").transcribe(audio).to_json() == expected.to_json()
     for given in (["model=tiny"], ["checkpoint=tiny"], []):
-        answer = las("transcribe", *given, str(audio))
-        answer.succeeds(expected.text)
+        answer = las("transcribe", *given, str(audio)).succeeds(expected.text)
         assert ("model=tiny" in answer.out) == (not given)
     las("models").succeeds("tiny PER 90.0 % CC0 las train")
     las("transcribe", "model=tinny", str(audio)).fails(2, "tinny tiny")

@@ -29,8 +29,7 @@ def two_longer(corpus: Path) -> Path:
 
 def test_longer_transcripts_are_left_out_of_the_whole_training_and_counted(two_longer: Path, las: Las) -> None:
     """They are not bad: none of them is in the ledger, and a quarter of the corpus may be of this kind."""
-    answer = las("train", *overrides(two_longer, "+limits.longest_tokens=5", *STAGES))
-    assert answer.code == 0, answer.err
+    answer = las("train", *overrides(two_longer, "+limits.longest_tokens=5", *STAGES)).succeeds()
     run = two_longer / "run"
     for said in (answer.out, (run / "log.txt").read_text()):
         assert "2 of 8 utterances" in said and "limits.longest_tokens=5" in said

@@ -57,8 +57,7 @@ def test_utterances_without_labels_are_named_and_left_out(corpus: Path, stored: 
     kept = [(name, np.array(before.of(name))) for name in before._places if name not in lacking]
     shutil.rmtree(stored)
     labels.write(stored, kept, before.kind)
-    answer = las("train", *overrides(corpus, f"labels={stored}", "trainer.max_steps=2"))
-    assert answer.code == 0, answer.err
+    answer = las("train", *overrides(corpus, f"labels={stored}", "trainer.max_steps=2")).succeeds()
     assert "1 utterance: ftr0_sx0" in answer.out
     assert "1 utterance: fadg0_sx0" in answer.out
     assert "7 training utterances" in answer.out

@@ -20,8 +20,7 @@ from las.training.tasks import frame_labels
 
 
 def test_a_training_ends_with_scores_and_goes_on_to_the_bit(corpus: Path, las: Las) -> None:
-    whole = las("train", *overrides(corpus))
-    assert whole.code == 0, whole.err
+    whole = las("train", *overrides(corpus)).succeeds()
     assert "the dev frames" in whole.out and "test: PER " in whole.out
     result = json.loads((corpus / "run" / "result.json").read_text())
     assert result["steps"] == 4 and set(result["splits"]) == {"dev", "test"}

@@ -71,8 +71,7 @@ def test_patience_and_the_best_pass_over_a_model_that_writes_one_sentence(
 ) -> None:
     """By errors alone the first is the best, and patience ends the training after the second."""
     scripted(monkeypatch, (0.70, 2.58), (1.2, 1.5), (0.9, 0.84))
-    answer = las("train", *overrides(corpus, "trainer.patience=1", "trainer.max_steps=6"))
-    assert answer.code == 0
+    answer = las("train", *overrides(corpus, "trainer.patience=1", "trainer.max_steps=6")).succeeds()
     assert (corpus / "run/checkpoints/best").read_text() == "step-00000006\n"
     words = " ".join(answer.out.split())
     assert "by dev_error at" in words

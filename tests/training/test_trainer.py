@@ -39,8 +39,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(how: str,
     run = shutil.copytree(whole / "run", whole / how)
     (run / "result.json").unlink()
     damage(run / "checkpoints/step-00000004/model.safetensors", how)
-    answer = las("train", *overrides(whole, f"run_dir={run}"))
-    assert answer.code == 0
+    answer = las("train", *overrides(whole, f"run_dir={run}")).succeeds()
     used = r"step-00000002 is used in its place, 2 steps \(0:\d\d\) older"
     assert "step-00000004" in answer.out and re.search(used, " ".join(answer.out.split()))
     assert "resuming at step" in answer.out
@@ -147,8 +146,7 @@ def test_sub_epochs_are_parts_of_an_epoch(corpus: Path) -> None:
 
 def test_the_time_left_knows_the_last_sub_epoch(corpus: Path, las: Las) -> None:
     parts = ["trainer.validate_every=null", "trainer.sub_epochs=2", "+trainer.max_sub_epochs=6"]
-    answer = las("train", *overrides(corpus, *parts, "trainer.batch_size=4", "trainer.max_steps=100000"))
-    assert answer.code == 0, answer.err
+    answer = las("train", *overrides(corpus, *parts, "trainer.batch_size=4", "trainer.max_steps=100000")).succeeds()
     lines = [line for line in answer.out.splitlines() if "| step " in line]
     assert len(lines) == 6 and "at most 0:00" in lines[-1] and not any(":00:" in line for line in lines)
 

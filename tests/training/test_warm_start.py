@@ -35,8 +35,7 @@ def origins(run: Path) -> dict[str, tuple[str, bool]]:
 def test_all_of_a_model_is_taken_and_frozen_parts_keep_their_values(trained: Path, tmp_path: Path, las: Las) -> None:
     """All others change, so that it is not the training that changes nothing."""
     run = tmp_path / "run"
-    answer = las("train", *warm(trained, run, "warm_start.freeze=[listener,attention]"))
-    assert (answer.code, answer.err) == (0, "")
+    answer = las("train", *warm(trained, run, "warm_start.freeze=[listener,attention]")).succeeds_quietly()
     source, own = checkpoint.find(trained / "run")[0].model, first_and_last(run).model
     for name, tensor in own.items():
         frozen = name.startswith(("features.", "listener.", "speller.attention."))
@@ -109,8 +108,7 @@ def test_rows_are_carried_by_symbol(trained: Path, tmp_path: Path, las: Las) -> 
     """48 phones become 39, in another order; the boundary stays the first."""
     run = tmp_path / "run"
     changes = ["corpus.phone_set=39", "optim.lr=1e-60", "model.listener.dropout=0.4", *ONE_STEP]
-    answer = las("train", *warm(trained, run, *changes))
-    assert (answer.code, answer.err) == (0, "")
+    answer = las("train", *warm(trained, run, *changes)).succeeds_quietly()
     source, own = checkpoint.find(trained / "run")[0], first_and_last(run, 1)
     there, here = (["</s>", *each.state["corpus"]["tokens"]["symbols"]] for each in (source, own))
     assert there != here and len(set(here) & set(there)) == 40
@@ -141,8 +139,7 @@ def test_a_bundle_and_a_head_that_the_source_lacks(trained: Path, tmp_path: Path
     bundle, run = tmp_path / "model.las", tmp_path / "run"
     assert las("export", f"checkpoint={trained / 'run'}", f"output={bundle}").code == 0
     changes = [f"warm_start.from={bundle}", "loss=joint_ctc", *ONE_STEP]
-    answer = las("train", *overrides(trained, f"run_dir={run}", *changes))
-    assert (answer.code, answer.err) == (0, "")
+    las("train", *overrides(trained, f"run_dir={run}", *changes)).succeeds_quietly()
     assert origins(run)["ctc.output.weight"] == ("drawn anew", False)
     assert origins(run)["listener.layers.0.forwards.cell.bias"] == ("carried", False)
     other = ["warm_start.parts=[ctc]", f"run_dir={tmp_path / 'none'}"]

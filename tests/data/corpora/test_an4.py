@@ -59,8 +59,7 @@ def test_the_root_may_be_the_folder_above_and_the_audio_sphere(tmp_path: Path) -
 
 
 def test_the_table_of_the_real_corpus(shared_data: Path, las: Callable, tmp_path: Path) -> None:
-    answer = las("prepare", "corpus=an4", f"corpus.root={shared_data / 'an4'}", f"data_dir={tmp_path}")
-    assert answer.code == 0, answer.err
+    answer = las("prepare", "corpus=an4", f"corpus.root={shared_data / 'an4'}", f"data_dir={tmp_path}").succeeds()
     rows = {line.split("│")[1].strip(): line.split("│")[2:5] for line in answer.out.splitlines() if "│" in line}
     cells = {split: [cell.strip() for cell in rows[split]] for split in AN4.splits}
     assert cells == {"train": ["857", "0.64", "67"], "dev": ["91", "0.07", "7"], "test": ["130", "0.10", "10"]}

@@ -197,8 +197,7 @@ def overrides(trees: Path, root: Path) -> list[str]:
 
 
 def test_prepare_prints_every_split_and_what_to_know(trees: Path, tmp_path: Path, las: Callable[..., Any]) -> None:
-    answer = las("prepare", *overrides(trees, tmp_path))
-    assert answer.code == 0, answer.err
+    answer = las("prepare", *overrides(trees, tmp_path)).succeeds()
     printed = answer.out + answer.err
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines() if "│" in line]
     counts = {row[0]: (row[1], row[3]) for row in rows}
