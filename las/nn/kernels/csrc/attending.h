@@ -1,4 +1,4 @@
-// Attention of one utterance at one step, forwards and backwards. The mathematics is that of las/nn/kernels/torch/attention.py;
+// Attention of one utterance at one step, forwards and backwards. The mathematics is that of las/nn/attention;
 // what goes through tanh is computed again on the way back, which is faster than to keep it.
 
 #pragma once

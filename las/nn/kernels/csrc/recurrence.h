@@ -1,5 +1,5 @@
 // One direction of a layer: what it is given, and one step of one row forwards and backwards.
-// The mathematics is that of las/nn/kernels/torch/bptt.py.
+// The mathematics is that of `unroll` (las/nn/kernels/base.py) and of the cells in las/nn/cells, with its derivative.
 //
 // Rows of tensors are packed: the true frames of a batch one after the other, row by row of the batch, padding left out.
 
@@ -13,8 +13,8 @@ enum GateNorm : int64_t { NO_NORM, APART, JOINED, PER_GATE };
 enum CellNorm : int64_t { NONE, OUTPUT, STATE, BOTH };
 enum Norm : int64_t { LAYER, RMS, TANH, IDENTITY };
 
-// Rows of a batch whose gradients of parameters are summed together, whoever computes them: the order of summation, and
-// with it every result, does not depend on the number of threads.
+// Rows of a batch whose gradients of parameters are summed together, independent of the thread: the order of summation,
+// and with it every result, does not depend on the number of threads.
 constexpr int GROUP = 8;
 
 // Pointers are null for what a cell does not have or a caller does not want. H is `hidden`.

@@ -1,5 +1,5 @@
 // A teacher-forced pass of the speller: cells and attention step by step, each share of the batch by itself.
-// The mathematics is that of las/nn/kernels/torch/teacher_forcing.py. Tensors are [batch, steps, ...].
+// The mathematics is that of the plain loop in las/nn/speller.py, with its derivative. Tensors are [batch, steps, ...].
 
 #pragma once
 

@@ -50,7 +50,7 @@ def mean_of(gates, H: tl.constexpr, NORM: tl.constexpr):
 @triton.jit
 @no_type_check
 def cell_affine(n, affine, columns, inside, H: tl.constexpr):
-    """Return the gain and the bias of the memory's norm."""
+    """Apply gain and bias to the normalised values of the memory cell."""
     gain = tl.load(affine + 8 * H + columns, mask=inside, other=0.0)
     return n * gain + tl.load(affine + 9 * H + columns, mask=inside, other=0.0)
 
@@ -109,7 +109,7 @@ def statistics_of(table, place):
 @triton.jit
 @no_type_check
 def load_four(numbers):
-    """One number for each gate, [1, 2, 2]."""
+    """Load one number for each gate, [1, 2, 2]."""
     pair = tl.arange(0, 2)
     return tl.load(numbers + 2 * pair[None, :, None] + pair[None, None, :])
 
@@ -117,6 +117,6 @@ def load_four(numbers):
 @triton.jit
 @no_type_check
 def store_four(numbers, values):
-    """Return the inverse of `load_four`."""
+    """Store one number for each gate, [1, 2, 2], where `load_four` reads it."""
     pair = tl.arange(0, 2)
     tl.store(numbers + 2 * pair[None, :, None] + pair[None, None, :], values)
