@@ -1,10 +1,7 @@
 """`make gpu`, part layers: kernels on a GPU next to the plain kernel there, then their times next to cuDNN's best."""
 
 import copy
-import multiprocessing
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks import lstm
+from benchmarks import lstm, side_by_side
 from benchmarks.candidates import KernelLayer
 from benchmarks.ledger import Ledger
 from benchmarks.records import Row, TableColumn, number, text
@@ -25,7 +22,7 @@ from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import choice
 from las.nn.rnn import CellFactory
-from las.runtime import progress
+from las.runtime import devices, progress
 
 CELLS: dict[str, CellFactory] = {
     "ln_global": LNGlobalLSTMCell,
@@ -86,7 +83,7 @@ def measure(ledger: Ledger) -> None:
     rounds, checked = (ON_GPU, CHECKED) if on_gpu else (IN_SMALL, CHECKED_IN_SMALL)
     if on_gpu:
         sizes = [(each.dtype, cell, *_size(name)) for each in rounds for cell in each.cells for name in each.shapes]
-        _compile_ahead(dict.fromkeys([*checked, *sizes]))
+        side_by_side.compiled(_compile, [*checked, *sizes])
         progress.say(f"kernels compiled: {ledger.elapsed_s:.0f} s")
     for size in checked:
         ledger.measure(f"check of {size[1]}, {_named(size)}", partial(_checked, settings, size))
@@ -165,21 +162,11 @@ def _results(layer: KernelLayer, frames: Tensor) -> list[Tensor]:
     return [outputs.detach(), *grads]
 
 
-def _compile_ahead(sizes: Iterable[Size]) -> None:
-    """Compile kernels in processes side by side, into the cache that this process reads."""
-    pool = ProcessPoolExecutor(min(12, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
-    with pool:
-        for task in [pool.submit(_compile, size) for size in sizes]:
-            try:
-                task.result()
-            except Exception as error:  # the measurement itself says more
-                progress.say(f"not compiled ahead: {type(error).__name__}")
-
-
 def _compile(size: Size) -> None:
+    """Run a layer forwards and backwards, and forwards alone."""
     dtype, cell, hidden_size, rows, directions = size
     torch.set_num_threads(1)
-    torch.set_float32_matmul_precision("high")
+    devices.allow_tf32(True)
     device = torch.device("cuda")
     frames = torch.randn(rows, 16, TRIED_INPUT, device=device, dtype=DTYPES[dtype], requires_grad=True)
     for kernel in [name for name, each in choice.KERNELS.items() if each.device == "cuda"]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -14,6 +15,7 @@ from benchmarks.records import Row
 from benchmarks.settings import Settings
 from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.model import Decoder, ListenAttendSpell
+from las.runtime.devices import PRECISIONS
 
 IMPROBABLE = -1e4
 """Logit of the end of a sentence: an untrained model may not end one, so that all utterances have as many tokens as is
@@ -23,31 +25,43 @@ ANY_LENGTH = 1e3
 """Tokens per encoded state that limit nothing."""
 _one = replace(DEMO, durations_s=torch.tensor([UTTERANCE_S]))
 _alike = replace(DEMO, durations_s=torch.full((32,), UTTERANCE_S))
-ON_GPU: tuple[tuple[Subject, int, int | None], ...] = (
-    (_one, 8, None),
-    (END_TO_END, 12, 70),
-    (_alike, 8, None),
-    (_one, 1, None),
-    (_alike, 1, None),
-    (END_TO_END, 1, 70),
+
+
+class Case(NamedTuple):
+    """Utterances of a model and the search of them."""
+
+    subject: Subject
+    beam: int
+    """Hypotheses; 1 for greedy search."""
+    num_tokens: int | None
+    """Tokens of every utterance; None for one for each state."""
+    precision: str = "fp32"
+    """Of the listener's products."""
+
+
+ON_GPU = (
+    *(Case(_one, 8, None), Case(END_TO_END, 12, 70, "bf16"), Case(_alike, 8, None), Case(_one, 1, None)),
+    *(Case(END_TO_END, 12, 70), Case(_alike, 1, None), Case(END_TO_END, 1, 70, "bf16")),
 )
-"""Model and utterances, size of the beam (1: greedy search), tokens of an utterance (None: one for each state)."""
+"""What is measured, the newest question first."""
+IN_SMALL = (Case(_one, 2, 3),)
 
 
 def measure(ledger: Ledger) -> None:
     """Measure searches, each alone."""
-    on_gpu = ledger.settings.device.type == "cuda"
-    for subject, size, num_tokens in ON_GPU if on_gpu else ((_one, 2, 3),):
-        name = f"beam {size} of {len(subject.durations_s)}, {subject.name}"
-        ledger.measure(name, partial(_timed, ledger.settings, subject, size, num_tokens))
+    for case in ON_GPU if ledger.settings.device.type == "cuda" else IN_SMALL:
+        name = f"beam {case.beam} of {len(case.subject.durations_s)}, {case.subject.name}, {case.precision}"
+        ledger.measure(name, partial(_timed, ledger.settings, case))
 
 
 @torch.no_grad()
-def _timed(settings: Settings, subject: Subject, size: int, num_tokens: int | None) -> Iterator[Row]:
+def _timed(settings: Settings, case: Case) -> Iterator[Row]:
     """A row of a search, from waveforms on the device to hypotheses on the host."""
+    subject, size, num_tokens, precision = case
     torch.manual_seed(1)
     model = subject.make().to(settings.device).eval()
     assert isinstance(model, ListenAttendSpell)
+    model.operands = PRECISIONS[precision]
     model.speller.output.bias[Decoder.eos] = IMPROBABLE
     ratio = 1.0 if num_tokens is None else ANY_LENGTH
     search = GreedySearch(ratio, num_tokens) if size == 1 else BeamSearch(size, 1.0, 1, ratio, num_tokens)
@@ -59,12 +73,11 @@ def _timed(settings: Settings, subject: Subject, size: int, num_tokens: int | No
         found[:] = [hypotheses[0].tokens for hypotheses in search(decoder, num_states)]
 
     run()  # compiles and captures
-    times = timing.alternate({"": timing.Work(run)}, settings.repeats, settings.budget_s, settings.device, "searches")[
-        ""
-    ]
+    works = {"": timing.Work(run)}
+    times = timing.alternate(works, settings.repeats, settings.budget_s, settings.device, "searches")[""]
     spread, count = timing.spread(times), len(batch.ids)
     name = "greedy" if size == 1 else f"beam{size}"
-    row = row_of(settings, f"{name}_{'single' if count == 1 else 'batched'}", subject, batch, "fp32")
+    row = row_of(settings, f"{name}_{'single' if count == 1 else 'batched'}", subject, batch, precision)
     yield (
         row
         | spread.in_seconds()

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks import peak, speechbrain_las, timing
+from benchmarks import peak, side_by_side, speechbrain_las, timing
 from benchmarks.ledger import Ledger
-from benchmarks.models import DEMO, END_TO_END, HYBRID, SAMPLE_RATE, Subject, demo
+from benchmarks.models import DEMO, END_TO_END, HYBRID, SAMPLE_RATE, SUBJECTS, Subject, demo
 from benchmarks.records import Row
 from benchmarks.settings import Settings
 from benchmarks.speechbrain_las import Sizes, SpeechBrainPeer
@@ -21,11 +21,14 @@ from las.data.loader import Batch
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell, SpeechModel
+from las.runtime import devices, progress
 from las.runtime.devices import PRECISIONS
 from las.training.step import TrainingStep
 
 STEPS = 200
 """Updates whose losses are compared."""
+SHORT_S = 0.6
+"""Seconds of utterances that are long enough for more than one chunk."""
 ROUNDING = 2e-2
 """Largest difference of a loss that other orders of sums explain in `STEPS` updates, as a share of it."""
 ON_GPU = (
@@ -43,10 +46,23 @@ def measure(ledger: Ledger) -> None:
         ledger.measure("update of demo, fp32", partial(_timed, settings, small, "fp32"))
         ledger.measure("losses", partial(_losses, settings, small, 2))
         return
+    side_by_side.compiled(_compile, [(subject.name, precision) for subject, precision in ON_GPU])
+    progress.say(f"kernels compiled: {ledger.elapsed_s:.0f} s")
     for number, (subject, precision) in enumerate(ON_GPU):
         if number == 2:
             ledger.measure(f"losses of {STEPS} updates", partial(_losses, settings, DEMO, STEPS))
         ledger.measure(f"update of {subject.name}, {precision}", partial(_timed, settings, subject, precision))
+
+
+def _compile(task: tuple[str, str]) -> None:
+    """Make an update of short utterances, as many as are measured."""
+    torch.set_num_threads(1)
+    devices.allow_tf32(True)
+    name, precision = task
+    subject, device = SUBJECTS[name], torch.device("cuda")
+    short = replace(subject, durations_s=subject.durations_s.clamp(max=SHORT_S))
+    short.step(precision, device)([short.batch().to(device)], 1)
+    torch.cuda.synchronize(device)
 
 
 def row_of(settings: Settings, implementation: str, subject: Subject, batch: Batch, precision: str) -> Row:
@@ -72,7 +88,7 @@ def _timed(settings: Settings, subject: Subject, precision: str) -> Iterator[Row
     assert isinstance(model, SpeechModel)
     kernel = kernel_of(update, batch)
     works = {kernel: timing.Work(partial(update, [batch], 1))}
-    peer = _peer(model, device) if subject is END_TO_END else None
+    peer = _peer(model, device) if subject.name == END_TO_END.name else None
     if peer is not None:
         works[speechbrain_las.NAME] = timing.Work(partial(_theirs, peer, batch, PRECISIONS[precision]))
     for work in works.values():
@@ -89,8 +105,8 @@ def _timed(settings: Settings, subject: Subject, precision: str) -> Iterator[Row
     }
     if peer is None:
         yield row | parts(update, batch, timing.MIN_REPEATS)
-        if subject is END_TO_END:
-            refused = {"total_ms": None, "refused": speechbrain_las.unavailable()}
+        if subject.name == END_TO_END.name:
+            refused = {"cell": "lstm", "total_ms": None, "refused": speechbrain_las.unavailable()}
             yield row_of(settings, speechbrain_las.NAME, subject, batch, precision) | refused
         return
     theirs = timing.spread(times[speechbrain_las.NAME])

@@ -1,5 +1,6 @@
 """`make gpu`: what it measures is there, runs in small without a GPU, and needs few packages. No time is asserted."""
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import check_gpu
 import pytest
 import torch
-from benchmarks import gpu_layers, inputs, models, peak, records, report, targets
+from benchmarks import gpu_layers, inputs, models, peak, records, report, side_by_side, targets
 from benchmarks.ledger import Ledger
 from benchmarks.models import Subject
 from benchmarks.records import Row
@@ -131,6 +132,12 @@ def test_nothing_begins_after_the_seconds_of_a_part(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "rows.jsonl", tmp_path / "none.jsonl", settings_on("cpu"), 0.0)
     ledger.measure("a", lambda: [written("triton")])
     assert ledger.not_run == ["a"] and not ledger.path.exists()
+
+
+def test_what_cannot_be_compiled_ahead_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    side_by_side.compiled(math.sqrt, [4.0, -1.0])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "-1.0" in line and "ValueError" in line
 
 
 def test_models_are_those_of_the_configs() -> None:

@@ -8,10 +8,14 @@ build/gpu. The exit status tells whether results and tests are right: a missed t
 """
 
 import argparse
+import contextlib
 import importlib.util
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -135,11 +139,17 @@ def tested(there: bool) -> bool:
 def run(arguments: Sequence[str], limit_s: float | None = None) -> int:
     """Run Python with arguments in the checkout, print the command, and return its exit status; 1 if it hangs."""
     progress.say(f"$ python {shlex.join(arguments)}")
+    process, began = subprocess.Popen([sys.executable, *arguments], cwd=REPOSITORY, start_new_session=True), time.time()
     try:
-        return subprocess.run([sys.executable, *arguments], cwd=REPOSITORY, check=False, timeout=limit_s).returncode
+        status = process.wait(limit_s)
+        progress.say(f"wall seconds: {time.time() - began:.0f}")
+        return status
     except subprocess.TimeoutExpired:
         progress.say(f"ended after {limit_s:.0f} s, in which it did not come to its end")
         return 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own processes too
 
 
 if __name__ == "__main__":
