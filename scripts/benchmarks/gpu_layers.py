@@ -156,7 +156,7 @@ def _results(layer: KernelLayer, frames: Tensor) -> list[Tensor]:
     frames = frames.detach().requires_grad_()
     lengths = torch.linspace(0, frames.shape[1], len(frames)).long().flip(0).to(frames.device)
     outputs = layer(frames, lengths)
-    weights = torch.linspace(-9, 9, outputs.numel(), dtype=torch.float64, device=frames.device).sin()
+    weights = torch.arange(outputs.numel(), dtype=torch.float64, device=frames.device).sin()
     inputs = [frames, *layer.parameters()]
     grads = torch.autograd.grad(outputs, inputs, weights.view_as(outputs).to(outputs.dtype))
     return [outputs.detach(), *grads]
