@@ -41,9 +41,13 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True)
 def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing learning curves takes as long as a tiny training: only tests marked `pictures` do it."""
-    if "las.cli.train" in sys.modules and request.node.get_closest_marker("pictures") is None:
+    """Drawing curves takes longer than a tiny training: only tests marked `pictures` do it."""
+    if request.node.get_closest_marker("pictures") is not None:
+        return
+    if "las.cli.train" in sys.modules:
         monkeypatch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
+    if "las.reproduction.charts" in sys.modules:
+        monkeypatch.setattr("las.reproduction.charts.svg", lambda figure: "<svg/>")
 
 
 @pytest.fixture(autouse=True)

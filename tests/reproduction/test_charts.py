@@ -12,6 +12,7 @@ from las.reproduction import charts
 from las.reproduction.charts import Dots
 from las.reproduction.learning_curves import Series
 
+pytestmark = pytest.mark.pictures
 ONE = Series("a<b", [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [3.0, 4.0])
 BAND = Series("c", [1.0, 2.0], [3.0, 4.0], [2.0, 3.0], [4.0, 5.0])
 EMPTY = Series("none", [], [], [], [])
