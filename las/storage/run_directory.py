@@ -19,6 +19,7 @@ its length may grow.
 """
 
 import copy
+import functools
 import hashlib
 import json
 import platform
@@ -318,8 +319,12 @@ def environment() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def commit() -> str | None:
-    """Commit of the checkout, with `+` if it has uncommitted changes; None outside a checkout."""
+    """Return the commit of the checkout, with `+` if it has uncommitted changes; None outside a checkout.
+
+    It is asked for once: the code of a process stays what it was when the process began.
+    """
     package = Path(__file__).parent
     try:
         described = subprocess.run(

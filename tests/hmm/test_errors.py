@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from las.data.loader import Batch
 from las.data.manifest import Interval
@@ -179,9 +180,7 @@ CASES: list[tuple[Callable[[Path], object], type[LasError], str]] = [
 def test_what_does_not_fit_is_named(
     call: Callable[[Path], object], error: type[LasError], says: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error) as caught:
-        call(tmp_path)
-    assert [word for word in says.split() if word not in str(caught.value)] == []
+    refused("|".join(says.split()), call, tmp_path, kind=error)
 
 
 @pytest.mark.parametrize(("name", "extra"), [("h5py", "hdf"), ("kaldifst", "hmm"), ("kaldi_decoder", "hmm")])

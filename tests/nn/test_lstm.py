@@ -1,4 +1,4 @@
-"""`las.LSTM` against `torch.nn.LSTM`, with every card of configs/cell and with every kernel."""
+"""`las.LSTM` against `torch.nn.LSTM`; its cells and kernels are tests/nn/test_rnn.py's and tests/nn/kernels'."""
 
 import copy
 import pickle  # noqa: TID251 - its own output, as a data loader's worker gets it
@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 import speller_cases
 import torch
-from cell_cases import every_cell
 from layouts import LAYOUTS
-from parameters import moved
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import las
 from las.config import build
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.kernels import choice
 from las.nn.lstm import LSTM
 from las.runtime.errors import ConfigError
 
@@ -129,25 +126,6 @@ def test_an_lstm_without_biases_is_copied_and_one_with_projections_refused() -> 
     torch.testing.assert_close(ours(frames)[0], theirs(frames)[0], rtol=0, atol=1e-6)
     with pytest.raises(ConfigError, match="proj_size=2"):
         LSTM.from_torch(nn.LSTM(INPUT, HIDDEN, proj_size=2))
-
-
-@every_cell
-def test_every_card_runs_and_kernels_agree_with_the_plain_loop(name: str) -> None:
-    lstm = moved(LSTM(INPUT, HIDDEN, 2, batch_first=True, bidirectional=True, cell=name).double().eval(), 0.3)
-    frames, hx = padded(), torch.randn(2, 4, len(LENGTHS), HIDDEN, dtype=torch.float64)
-    found = []
-    for kernel in ("auto", "plain"):
-        with choice.use_kernel(kernel):
-            results = flat(lstm(frames, tuple(hx), lengths=LENGTHS))
-        found.append([*results, *gradients(results, [frames, *lstm.parameters()])])
-    for fast, plain in zip(*found, strict=True):
-        torch.testing.assert_close(fast, plain, rtol=1e-7, atol=1e-9)
-    output, h_n, c_n = found[0][:3]
-    assert output.shape == (len(LENGTHS), FRAMES, 2 * HIDDEN) and h_n.shape == c_n.shape == hx[0].shape
-    for row, length in enumerate(LENGTHS):
-        assert torch.equal(output[row, length - 1, :HIDDEN], h_n[-2, row])
-        assert not output[row, length:].any()
-        assert torch.equal(output[row, 0, HIDDEN:], h_n[-1, row])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

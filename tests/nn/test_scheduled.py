@@ -1,6 +1,6 @@
 """Numbers that change during training: lines, jumps, and what they count."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from tiny import overrides
 from las.cli import train
 from las.config import build
 from las.data.loader import Batch
-from las.storage import run_directory
 from las.training.step import StepResult, TrainingStep
 
 
@@ -35,14 +34,6 @@ RAMPS = [
     "loss.smoothing={_target_:las.PiecewiseLinear,points:[[2,0.3],[3,0.1]]}",
     "model.speller.scheduled_sampling={_target_:las.PiecewiseLinear,points:[[1,0.2],[2,0.6]],unit:sub_epochs}",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_commit() -> Iterator[None]:
-    """Somebody may commit to the checkout while tests run."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_directory, "commit", lambda: "that of the test")
-        yield
 
 
 @pytest.fixture

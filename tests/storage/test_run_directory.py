@@ -105,13 +105,13 @@ def test_half_a_line_of_a_killed_process_is_dropped_and_what_is_not_json_not_wri
 def test_the_commit_is_none_outside_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_directory, "__file__", str(tmp_path / "run.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert run_directory.commit() is None
+    assert run_directory.commit.__wrapped__() is None
     repository = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(tmp_path)]
     subprocess.run([*repository, "init", "--quiet"], check=True)
     (tmp_path / "file").touch()
     subprocess.run([*repository, "add", "file"], check=True)
     subprocess.run([*repository, "commit", "--quiet", "--message=x"], check=True)
-    clean = run_directory.commit()
+    clean = run_directory.commit.__wrapped__()
     assert clean is not None and len(clean) == 12
     (tmp_path / "file").write_text("changed")
-    assert run_directory.commit() == f"{clean}+"
+    assert run_directory.commit.__wrapped__() == f"{clean}+"

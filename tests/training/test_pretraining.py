@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +85,6 @@ def long_words(root: Path) -> None:
         end = int(labels.read_text().split()[-2])
         names = ("h#", "aa", "iy", "aa", "h#")
         labels.write_text("".join(f"{end * i // 5} {end * (i + 1) // 5} {name}\n" for i, name in enumerate(names)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_commit() -> Iterator[None]:
-    """Somebody may commit to the checkout while tests run."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_directory, "commit", lambda: "that of the test")
-        yield
 
 
 @pytest.fixture(scope="module")
