@@ -227,8 +227,7 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
     ),
 )
 def test_mistakes_are_explained(override: str, says: str, las: Callable[..., Answer]) -> None:
-    answer = las("benchmark", "suite=lstm", override)
-    assert answer.code == 2 and [word for word in says.split() if word not in answer.err] == [], answer.err
+    las("benchmark", "suite=lstm", override).fails(2, says)
 
 
 def test_one_name_needs_no_brackets_and_only_layers_have_types() -> None:

@@ -1,12 +1,11 @@
 """A model whose parameters or scores are not numbers is an error with its own exit code, never an empty text."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from console import Answer
+from console import Las
 from tiny import wav
 
 import las as package
@@ -14,7 +13,6 @@ from las.decoding.transcriber import Transcriber
 from las.runtime.errors import NumericalError
 from las.storage import bundle, checkpoint
 
-Las = Callable[..., Answer]
 SEARCHES = {"greedy": package.GreedySearch(), "beam": package.BeamSearch(2)}
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from console import Answer
+from console import Las
 from places import REPOSITORY
 
 from las.cli import main
 
-Las = Callable[..., Answer]
+Run = Callable[..., str]
 README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/results.md", "docs/analysis.md", "docs/runs.md"
 TRAINING_PAGE = "docs/training.md"
 CORPUS = [
@@ -57,130 +57,123 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(session: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> Las:
-    """Runs a command of a page, with limits of size, in the folder of the session."""
+def run(session: Path, las: Las, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command of a page, with limits of size, in the folder of the session, and returns what it printed."""
     monkeypatch.chdir(session)
 
-    def run(page: str, beginning: str, *limits: str) -> Answer:
-        return las(*printed(page, beginning), *limits)
+    def run(page: str, beginning: str, *limits: str) -> str:
+        return las(*printed(page, beginning), *limits).succeeds_quietly().out
 
     return run
 
 
-def ok(answer: Answer) -> str:
-    """What a command printed that went well and complained of nothing."""
-    assert (answer.code, answer.err) == (0, ""), answer.err
-    return answer.out
-
-
-def test_a_first_session(session: Path, run: Las) -> None:
+def test_a_first_session(session: Path, run: Run) -> None:
     result = json.loads((session / RUN / "result.json").read_text())
     assert result["corpus"] == "synthetic" and result["train_utterances"] == 16
-    again = ok(run(README, "python scripts/train.py +experiment=ln_encoder_only", *TRAINING, *SEARCH))
+    again = run(README, "python scripts/train.py +experiment=ln_encoder_only", *TRAINING, *SEARCH)
     assert again.startswith(f"{RUN} is finished: dev PER ")
     checkpoint = f"python scripts/decode.py checkpoint={RUN}"
     recording = sorted((session / "data/synthetic/TEST").rglob("*.WAV"))[0]  # README names one of the whole corpus
-    assert f"{recording}: " in ok(run(README, f"{checkpoint} audio=data", *SEARCH, f"audio={recording}"))
-    assert "test: PER " in ok(run(README, f"{checkpoint} split=test", *SEARCH))
+    assert f"{recording}: " in run(README, f"{checkpoint} audio=data", *SEARCH, f"audio={recording}")
+    assert "test: PER " in run(README, f"{checkpoint} split=test", *SEARCH)
     folder = recording.parent
-    assert f"{recording}: " in ok(run(README, f"las decode checkpoint={RUN} audio=data", *SEARCH, f"audio={folder}"))
+    assert f"{recording}: " in run(README, f"las decode checkpoint={RUN} audio=data", *SEARCH, f"audio={folder}")
     assert len((session / "recordings.jsonl").read_text().splitlines()) == len([*folder.glob("*.WAV")])
-    ok(run(README, "las transcribe checkpoint=", *SEARCH, f"input={recording}"))
+    run(README, "las transcribe checkpoint=", *SEARCH, f"input={recording}")
     assert (session / "captions.srt").exists()
 
 
-def test_scoring(session: Path, run: Las) -> None:
-    assert "PER" in ok(run(README, "python scripts/score.py reference="))
+def test_scoring(session: Path, run: Run) -> None:
+    assert "PER" in run(README, "python scripts/score.py reference=")
     result = json.loads((session / RUN / "result.json").read_text())
-    counts = json.loads(ok(run(README, f"las score reference={RUN}/references.test.jsonl hypothesis={RUN}")))
+    counts = json.loads(run(README, f"las score reference={RUN}/references.test.jsonl hypothesis={RUN}"))
     assert counts["substitutions"] == result["splits"]["test"]["substitutions"] > 0
-    ok(run(README, f"las score reference={RUN}/references.test.jsonl hypothesis=hypotheses.jsonl compare="))
+    run(README, f"las score reference={RUN}/references.test.jsonl hypothesis=hypotheses.jsonl compare=")
     assert (session / "errors.html").exists()
 
 
-def test_a_corpus_and_this_machine(run: Las) -> None:
-    assert "0 of 16" in ok(run(README, "las prepare corpus=synthetic_hard", *CORPUS))
-    ok(run(README, "las check corpus=synthetic_hard", *CORPUS))
-    assert "corpus=files corpus.name=synthetic corpus.train=shards/train.jsonl" in ok(
-        run("docs/data.md", "las pack corpus=synthetic output=shards", *CORPUS)
-    )
-    assert "augmentation.json" in ok(run(README, "las listen ", *CORPUS))
-    assert "ready" in ok(run(README, "las doctor"))
-    assert "longest batch" in ok(run(README, "las doctor dry_run=true", *TRAINING))
+def test_a_corpus_and_this_machine(run: Run) -> None:
+    assert "0 of 16" in run(README, "las prepare corpus=synthetic_hard", *CORPUS)
+    run(README, "las check corpus=synthetic_hard", *CORPUS)
+    packed = run("docs/data.md", "las pack corpus=synthetic output=shards", *CORPUS)
+    assert "corpus=files corpus.name=synthetic corpus.train=shards/train.jsonl" in packed
+    assert "augmentation.json" in run(README, "las listen ", *CORPUS)
+    assert "ready" in run(README, "las doctor")
+    assert "longest batch" in run(README, "las doctor dry_run=true", *TRAINING)
 
 
-def test_a_learning_rate(session: Path, run: Las) -> None:
+def test_a_learning_rate(session: Path, run: Run) -> None:
     limits = [*CORPUS, "updates=10", "+scale=tiny", "trainer.batch_size=4"]
-    out = ok(run(TRAINING_PAGE, "las tune_lr ", *limits))
+    out = run(TRAINING_PAGE, "las tune_lr ", *limits)
     assert "+experiment=ln_encoder_only " in out
     assert (session / "learning_rates/ln_encoder_only_synthetic.png").exists()
 
 
-def test_what_is_made_of_a_run(session: Path, run: Las) -> None:
-    assert "2 checkpoints" in ok(run(README, "las average "))
-    assert "written and verified" in ok(run(README, "las export ")) and (session / "phones.las").exists()
-    assert "numbers" in ok(run(README, "las analyze ", "num_utterances=2"))
+def test_what_is_made_of_a_run(session: Path, run: Run) -> None:
+    assert "2 checkpoints" in run(README, "las average ")
+    assert "written and verified" in run(README, "las export ") and (session / "phones.las").exists()
+    assert "numbers" in run(README, "las analyze ", "num_utterances=2")
 
 
-def test_language_models(session: Path, run: Las) -> None:
-    ok(run(README, "las ngram ", *CORPUS))
-    ok(run(README, "las train_lm ", *CORPUS, *TEXT_TRAINING))
-    assert "phones.arpa" in ok(run(README, "las perplexity ", *CORPUS))
-    assert "known times" in ok(run(README, "las align ", *CORPUS))
-    imported = ok(run("docs/hybrid.md", "las align corpus=synthetic_hard import=", *CORPUS))
+def test_language_models(session: Path, run: Run) -> None:
+    run(README, "las ngram ", *CORPUS)
+    run(README, "las train_lm ", *CORPUS, *TEXT_TRAINING)
+    assert "phones.arpa" in run(README, "las perplexity ", *CORPUS)
+    assert "known times" in run(README, "las align ", *CORPUS)
+    imported = run("docs/hybrid.md", "las align corpus=synthetic_hard import=", *CORPUS)
     assert "24 utterances" in imported
-    ok(run(README, "las tune ", *PAIR, *SEARCH, "output=tuned.yaml"))
+    run(README, "las tune ", *PAIR, *SEARCH, "output=tuned.yaml")
     assert (session / "tuned.yaml").exists()
 
 
 @pytest.mark.slow
-def test_a_hybrid_of_phones(run: Las) -> None:
+def test_a_hybrid_of_phones(run: Run) -> None:
     small = [*CORPUS, *STEPS, "model.listener.hidden_size=8"]
-    assert "test: PER " in ok(run("docs/hybrid.md", "las train +experiment=hybrid_phones", *small))
+    assert "test: PER " in run("docs/hybrid.md", "las train +experiment=hybrid_phones", *small)
     grid = ["scales.lm_scale=[1.0]", "scales.insertion=[0.0]", "batch_size=4"]
-    ok(run("docs/hybrid.md", "las tune checkpoint=runs/hybrid_phones", *grid))
-    assert "test: PER " in ok(run("docs/hybrid.md", "las decode checkpoint=runs/hybrid_phones"))
+    run("docs/hybrid.md", "las tune checkpoint=runs/hybrid_phones", *grid)
+    assert "test: PER " in run("docs/hybrid.md", "las decode checkpoint=runs/hybrid_phones")
 
 
-def test_options_and_configs(run: Las) -> None:
-    assert "\nln_global " in ok(run(README, "las list cell"))
-    assert "_target_: las.LNGlobalLSTMCell" in ok(run(README, "las show "))
-    assert ok(run(README, "las train +experiment=ln_both --cfg job")).startswith("# @package model.listener\n")
+def test_options_and_configs(run: Run) -> None:
+    assert "\nln_global " in run(README, "las list cell")
+    assert "_target_: las.LNGlobalLSTMCell" in run(README, "las show ")
+    assert run(README, "las train +experiment=ln_both --cfg job").startswith("# @package model.listener\n")
 
 
-def test_runs(session: Path, run: Las) -> None:
-    assert f"  {RUN}\n" in ok(run(README, "las runs sort=test"))
+def test_runs(session: Path, run: Run) -> None:
+    assert f"  {RUN}\n" in run(README, "las runs sort=test")
     pair = [f"compare=[{RUN},{RUN}]", "page=compared.html"]
-    assert "McNemar" in ok(run(README, "las runs compare=", *pair)) and (session / "compared.html").exists()
+    assert "McNemar" in run(README, "las runs compare=", *pair) and (session / "compared.html").exists()
 
 
-def test_a_benchmark(run: Las) -> None:
+def test_a_benchmark(run: Run) -> None:
     smallest = ["shapes=[C5]", "kernels=[cpu]", "baselines=[lstm]", "repeats=3", "budget_s=0.1"]
-    assert "C5" in ok(run(README, "python scripts/benchmark.py ", *smallest))
+    assert "C5" in run(README, "python scripts/benchmark.py ", *smallest)
 
 
-def test_a_table_at_the_tier_smoke(session: Path, run: Las) -> None:
-    out = ok(run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke"))
+def test_a_table_at_the_tier_smoke(session: Path, run: Run) -> None:
+    out = run(RECIPES, "las reproduce recipe=bo18_table1 tier=smoke")
     assert "2 to train" in out and "C1: undecided" in out
     table = json.loads((session / "results/bo18_table1-smoke-synthetic_smoke.json").read_text())
     assert [len(line["outcomes"]) for line in table["lines"]] == [1, 1]
 
 
 @pytest.mark.slow
-def test_a_table_of_the_project_is_planned_and_reported(run: Las) -> None:
-    dry = ok(run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1"))
+def test_a_table_of_the_project_is_planned_and_reported(run: Run) -> None:
+    dry = run(RECIPES, "las reproduce recipe=bo18_table3 dry_run=true", "seeds=1")
     assert "12 trainings, 0 finished" in dry  # four rows, three learning rates
-    report = ok(run(README, "las reproduce ", "seeds=1"))
+    report = run(README, "las reproduce ", "seeds=1")
     assert "written to results" in report
 
 
 @pytest.mark.slow
-def test_trainings_that_readme_and_docs_add(run: Las) -> None:
+def test_trainings_that_readme_and_docs_add(run: Run) -> None:
     limits = [*TRAINING, *SEARCH]
-    ok(run(README, "las train +experiment=ln_both corpus=synthetic_hard", *limits))
-    ok(run(README, "las train +experiment=ln_encoder_only cell@model.listener.cell=tf_contrib", *limits))
-    assert ok(run(SWEEPS, "las train -m seed=1,2,3", *limits)).startswith("6 trainings")
-    assert "numbers" in ok(run(ANALYSIS, "las analyze +experiment=ln_encoder_only every=50", *limits, "name=looked"))
+    run(README, "las train +experiment=ln_both corpus=synthetic_hard", *limits)
+    run(README, "las train +experiment=ln_encoder_only cell@model.listener.cell=tf_contrib", *limits)
+    assert run(SWEEPS, "las train -m seed=1,2,3", *limits).startswith("6 trainings")
+    assert "numbers" in run(ANALYSIS, "las analyze +experiment=ln_encoder_only every=50", *limits, "name=looked")
 
 
 def test_every_verb_runs_here() -> None:

@@ -45,7 +45,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 COMMANDS: dict[str, str] = {}
-"""Every command, README first, and the first document that prints it; test_tutorials.py runs those of tutorials."""
+"""Every command, README first, and the first document that prints it; test_tutorials.py runs those of tutorials, and
+test_commands_as_printed.py most of README's."""
 TUTORIAL = re.compile(r"^## Tutorial: .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 for document, text in TEXTS.items():
     shell = "".join(body for kind, body in BLOCK.findall(TUTORIAL.sub("", text)) if kind == "sh")
@@ -99,7 +100,7 @@ def compose(verb: str, overrides: list[str]) -> None:
     overrides = [config_overrides.protect(override) for override in given if override != tuned_search.CHOICE]
     name = VERBS[verb].config
     if flags.shell_completion or flags.config_dir or not name:
-        return  # tests/cli/test_hydra_flags.py, test_cards.py and test_runs.py run these
+        return  # tests/cli/test_hydra_flags.py, test_options.py and test_runs.py run these
     if flags.cfg or flags.info:
         with contextlib.suppress(MissingValueError):
             runtime_config.compose(name, main.as_composed(verb, overrides))
@@ -153,7 +154,7 @@ def check(command: str) -> None:
             pytest.fail(f"nothing here knows how to check `{command}`")
 
 
-@pytest.mark.parametrize("command", rest_slow(COMMANDS, keep=16))
+@pytest.mark.parametrize("command", rest_slow(COMMANDS, keep=4))
 def test_every_command_works_as_far_as_it_can_be_told_without_running_it(command: str) -> None:
     check(command)
 
