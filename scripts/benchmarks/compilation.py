@@ -27,6 +27,7 @@ technical specifications)."""
 SIZES = (256, 512, 1024, 1280)
 BATCH, DIRECTIONS = 32, 2
 PHASES = ("product", "forward_row", "backward_row", "product", "norm_sums")
+PERSISTENT_PHASES = ("forward", "backward")
 TYPES = {
     "fp32": (torch.float32, "ieee"),
     "tf32": (torch.float32, "tf32"),
@@ -36,9 +37,10 @@ TYPES = {
 """Type of the operands of products, and how those of fp32 are multiplied."""
 
 COLUMNS = (
+    TableColumn("kernel", text("implementation")),
     TableColumn("H", text("hidden_size")),
     TableColumn("products", text("products")),
-    TableColumn("registers: " + ", ".join(PHASES), text("registers")),
+    TableColumn(f"registers: {', '.join(PHASES)}; persistent: {', '.join(PERSISTENT_PHASES)}", text("registers")),
     TableColumn("spilled bytes", text("spilled")),
     TableColumn("shared KiB", number("shared_kib", 1)),
     TableColumn("of KiB", text("shared_limit_kib")),
@@ -71,14 +73,16 @@ def measure(settings: Settings) -> Iterator[Group]:
         for size in progress.counted(SIZES, len(SIZES), f"{name}: sizes compiled"):
             for products, (operand, precision) in TYPES.items():
                 plan = TritonPlan("joined", "both", "layer", 1e-5, operand, operand, precision, True)
-                found = phases(plan, size, BATCH, DIRECTIONS, capability)
-                rows.append(
-                    settings.row("triton", "ln_joined", name)
-                    | {"hidden_size": size, "products": products, "shared_limit_kib": limit}
-                    | {"registers": ", ".join(str(phase.registers) for phase in found)}
-                    | {"spilled": ", ".join(str(phase.spilled) for phase in found)}
-                    | {"shared_kib": max(phase.shared for phase in found) / 1024}
-                )
+                given = plan, size, BATCH, DIRECTIONS, capability
+                for kernel, found in (("triton", phases(*given)), ("persistent", persistent_phases(*given))):
+                    if found:
+                        rows.append(
+                            settings.row(kernel, "ln_joined", name)
+                            | {"hidden_size": size, "products": products, "shared_limit_kib": limit}
+                            | {"registers": ", ".join(str(phase.registers) for phase in found)}
+                            | {"spilled": ", ".join(str(phase.spilled) for phase in found)}
+                            | {"shared_kib": max(phase.shared for phase in found) / 1024}
+                        )
         yield Group(title(name), rows)
 
 
@@ -98,6 +102,27 @@ def phases(plan: TritonPlan, hidden_size: int, batch: int, directions: int, capa
     return [
         Phase(kernel.metadata.name, *_registers(kernel.asm["cubin"]), kernel.metadata.shared) for kernel in compiled
     ]
+
+
+def persistent_phases(
+    plan: TritonPlan, hidden_size: int, batch: int, directions: int, capability: int = 90
+) -> list[Phase]:
+    """Compile both passes of a persistent layer; what does not fit is not there."""
+    from las.nn.kernels.triton import persistent
+
+    limits = persistent.Device(132, 1024 * SHARED_KIB[capability])
+    if not all(persistent.divisions(hidden_size, directions, batch, plan.operand.itemsize, limits)):
+        return []
+    recipe = TritonEquations(plan, hidden_size, directions, batch, plan.operand, torch.device("cpu"), 0)
+    wide = torch.zeros(directions, batch, 2, 4 * hidden_size, dtype=plan.operand)
+    lengths, first = torch.full((batch,), 2), torch.zeros(2, directions, batch, hidden_size)
+    weight = torch.zeros(directions, 4 * hidden_size, hidden_size, dtype=plan.operand)
+    given = lengths, first, weight, torch.zeros(directions, 10 * hidden_size)
+    with mock.patch.object(persistent.Device, "of", lambda _: limits), _compile_only(capability) as compiled:
+        outputs, _, trace = persistent.forward(recipe, *given, list(wide))
+        persistent.backward(recipe, *given, trace, wide, outputs, first)
+    names = {kernel.metadata.name: kernel for kernel in compiled if kernel.metadata.name in PERSISTENT_PHASES}
+    return [Phase(name, *_registers(kernel.asm["cubin"]), kernel.metadata.shared) for name, kernel in names.items()]
 
 
 @contextlib.contextmanager

@@ -199,3 +199,22 @@ def equal(actual: list[Tensor], expected: list[Tensor]) -> bool:
 def padding_of(lengths: Tensor, frames: int) -> Tensor:
     """True where there is padding, [batch, frames, 1]."""
     return (torch.arange(frames, device=lengths.device) >= lengths.unsqueeze(1)).unsqueeze(-1)
+
+
+def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Case, Case]:
+    """Two cells of any size with input gates, made on the CPU; and the same on the GPU in another type."""
+    torch.manual_seed(5)
+    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
+    gates = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64).requires_grad_() for _ in cells]
+    exact = Case(cells, gates, torch.tensor(lengths), None)
+    return exact, exact.to("cuda", dtype)
+
+
+def assert_no_further_off(
+    ours: list[Tensor], plain: list[Tensor], exact: list[Tensor], dtype: torch.dtype, factor: float = 4.0
+) -> None:
+    """Than the plain recurrence in the same type, but for a factor and a few roundings."""
+    for mine, other, true in zip(ours, plain, exact, strict=True):
+        assert mine.dtype == dtype
+        distance, allowed = ((part.double().cpu() - true).abs().max() for part in (mine, other))
+        assert distance <= factor * allowed + 4 * torch.finfo(dtype).eps * true.abs().max()

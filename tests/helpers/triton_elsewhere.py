@@ -5,9 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
+import interpreted_grid
 import layouts
+import pytest
 import torch
 from benchmarks import compilation
 from kernel_cases import Case, Form, results
@@ -18,7 +22,17 @@ from las.nn.kernels.triton.plan import TritonPlan
 
 triton = choice.KERNELS["triton"]
 
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+
 FRAMES, LENGTHS = 3, [2, 3, 0, 1]  # the interpreter is slow
+
+
+PLANS = {
+    "bf16": TritonPlan("apart", "none", "tanh", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
+    "mixed": TritonPlan("joined", "both", "layer", 1e-12, torch.float16, torch.float32, "ieee", True),
+    "tf32": TritonPlan("per_gate", "state", "rms", 1e-5, torch.float32, torch.float32, "tf32", True),
+    "fp32": TritonPlan("none", "output", "none", 1e-5, torch.float32, torch.float32, "ieee", True),
+}
 
 Elsewhere = Callable[..., Any]
 """Calls a function of this module, with its arguments, in the other process."""
@@ -37,14 +51,41 @@ def _prepare(environment: dict[str, str]) -> None:
     torch.set_num_threads(1)
 
 
-def results_of(form: Form, case: Case) -> list[Tensor]:
-    """Values and gradients of a case."""
-    return results(form, triton, case).all()
+def results_of(form: Form, case: Case, kernel: str = "triton", units: int = 16) -> list[Tensor]:
+    """Values and gradients of a case; a program of a persistent layer has so many units."""
+    if kernel == "triton":
+        return results(form, triton, case).all()
+    from las.nn.kernels.triton import persistent
+
+    with mock.patch.object(persistent, "OWN", units), interpreted_grid.side_by_side():
+        return results(form, choice.KERNELS[kernel], case).all()
 
 
-def relaid(case: layouts.Recurrence, chosen: list[str]) -> list[Tensor]:
+def relaid(case: layouts.Recurrence, chosen: list[str], kernel: str = "triton") -> list[Tensor]:
     """The results of a case whose tensors have these layouts."""
-    return case.by(triton, layouts.relaid(case.tensors(), chosen)[0])
+    with interpreted_grid.side_by_side():
+        return case.by(choice.KERNELS[kernel], layouts.relaid(case.tensors(), chosen)[0])
+
+
+def through_words(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """All numbers of a type in half precision, and what is left of them in words."""
+    import words_kernel
+
+    return words_kernel.through_words(dtype)
+
+
+def divided(hidden_size: int, directions: int, batch: int, shared_kib: int) -> list[Any]:
+    """How both passes of a persistent layer are divided on a device of 132 multiprocessors."""
+    from las.nn.kernels.triton import persistent
+
+    device = persistent.Device(132, 1024 * shared_kib)
+    found = persistent.divisions(hidden_size, directions, batch, 2, device)
+    return [division and (*division, [*division.launches(directions)]) for division in found]
+
+
+def persistent_phases(plan: TritonPlan, hidden_size: int, batch: int, capability: int) -> list[compilation.Phase]:
+    """Both passes of a persistent layer of two directions, compiled."""
+    return compilation.persistent_phases(plan, hidden_size, batch, 2, capability)
 
 
 def compiled(plan: TritonPlan, hidden_size: int, batch: int, capability: int) -> list[compilation.Phase]:

@@ -21,11 +21,16 @@ from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.graphs.capture import captured
 from las.nn.kernels.graphs.replayed import Capture
-from las.nn.kernels.triton.layer import TritonKernel
+from las.nn.kernels.triton.layer import PersistentKernel, TritonKernel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, suggest
 
-KERNELS: dict[str, Kernel] = {"triton": TritonKernel(), "cpu": CppKernel(), "plain": PLAIN}
+KERNELS: dict[str, Kernel] = {
+    "persistent": PersistentKernel(),
+    "triton": TritonKernel(),
+    "cpu": CppKernel(),
+    "plain": PLAIN,
+}
 """Kernels by name, fastest first."""
 
 REPLACED = {

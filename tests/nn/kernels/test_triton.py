@@ -1,7 +1,6 @@
 """The kernel in Triton is the plain recurrence. Without a GPU its device code is interpreted, and compiled for one."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import product
@@ -12,10 +11,23 @@ import pytest
 import torch
 import triton_elsewhere as elsewhere
 from benchmarks import compilation
-from kernel_cases import CELLS, INPUT, Case, Form, both, equal, furthest, make, one, padding_of, results
+from kernel_cases import (
+    CELLS,
+    Case,
+    Form,
+    assert_no_further_off,
+    both,
+    equal,
+    furthest,
+    make,
+    on_gpu,
+    one,
+    padding_of,
+    results,
+)
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
-from triton_elsewhere import FRAMES, LENGTHS, Elsewhere
+from triton_elsewhere import FRAMES, LENGTHS, PLANS, Elsewhere, needs_triton
 
 from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.norms import CellNorm, DynamicTanh, NoNorm, RMSNorm
@@ -25,21 +37,10 @@ from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonPlan, rows_for
 
 triton = choice.KERNELS["triton"]
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 DIFFERENT = ["lstm", "ln_global_all", "ln_joined", "ln_per_gate"]
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 SPILLED = 8 if find_spec("triton") and version("triton").startswith("3.6.") else 0
 """Bytes that a phase may spill: Triton 3.6 spills two registers at 1,024 units and 32 rows in fp32."""
-
-
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[Elsewhere]:
-    yield from elsewhere.process(TRITON_INTERPRET="1")
-
-
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
-    yield from elsewhere.process(TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("compiled")))
 
 
 def interpreted(interpreter: Elsewhere, form: Form, case: Case) -> list[Tensor]:
@@ -94,16 +95,6 @@ def test_both_directions_side_by_side(name: str, cell_norm: str, interpreter: El
     assert furthest(found, results(both, PLAIN, case).all()) <= 5e-6
 
 
-def assert_no_further_off(
-    ours: list[Tensor], plain: list[Tensor], exact: list[Tensor], dtype: torch.dtype, factor: float = 4.0
-) -> None:
-    """Than the plain recurrence in the same type, but for a factor and a few roundings."""
-    for mine, other, true in zip(ours, plain, exact, strict=True):
-        assert mine.dtype == dtype
-        distance, allowed = ((part.double().cpu() - true).abs().max() for part in (mine, other))
-        assert distance <= factor * allowed + 4 * torch.finfo(dtype).eps * true.abs().max()
-
-
 @needs_triton
 @pytest.mark.parametrize("name", rest_slow(["lstm", "ln_global_all", "ln_per_gate"], keep=1))
 def test_half_precision_is_no_further_off_than_plain(name: str, interpreter: Elsewhere) -> None:
@@ -123,14 +114,6 @@ def test_reads_tensors_of_any_layout(name: str, interpreter: Elsewhere) -> None:
     found, (_, equal) = interpreter(elsewhere.relaid, case, chosen), layouts.relaid(case.tensors(), chosen)
     exact = [part.double() if part.is_floating_point() else part for part in equal]
     assert furthest(found, case._replace(dtype=torch.float64).by(PLAIN, exact)) <= 2e-5
-
-
-PLANS = {
-    "bf16": TritonPlan("apart", "none", "tanh", 1e-5, torch.bfloat16, torch.bfloat16, "ieee", True),
-    "mixed": TritonPlan("joined", "both", "layer", 1e-12, torch.float16, torch.float32, "ieee", True),
-    "tf32": TritonPlan("per_gate", "state", "rms", 1e-5, torch.float32, torch.float32, "tf32", True),
-    "fp32": TritonPlan("none", "output", "none", 1e-5, torch.float32, torch.float32, "ieee", True),
-}
 
 
 @needs_triton
@@ -174,15 +157,6 @@ def test_the_shape_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch
 
 LONG = [40, 33, 0, 1, 34]
 """More frames than a graph has steps, and not so many that rounding grows to the size of gradients."""
-
-
-def on_gpu(name: str, hidden: int, dtype: torch.dtype, lengths: list[int], **options: Any) -> tuple[Case, Case]:
-    """Two cells of any size with input gates, made on the CPU; and the same on the GPU in another type."""
-    torch.manual_seed(5)
-    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
-    gates = [torch.randn(len(lengths), max(lengths), 4 * hidden, dtype=torch.float64).requires_grad_() for _ in cells]
-    exact = Case(cells, gates, torch.tensor(lengths), None)
-    return exact, exact.to("cuda", dtype)
 
 
 @needs_gpu

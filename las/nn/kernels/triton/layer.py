@@ -12,10 +12,10 @@ The phases are tested on a CPU through Triton's interpreter and compiled for a G
 are in docs/performance.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -36,7 +36,6 @@ from las.nn.kernels.base import (
     recurrent_weight_of,
     scaled_input_gates,
 )
-from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.normalisation import bounded_eps, mask_of
 
@@ -44,6 +43,15 @@ OLDEST = (8, 0)
 """The lowest compute capability with bf16 and TF32 products."""
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Loops(Protocol):
+    """A module with both passes over all frames."""
+
+    @property
+    def forward(self) -> Callable[..., tuple[Tensor, Tensor, TritonTrace]]: ...
+    @property
+    def backward(self) -> Callable[..., TritonGradients]: ...
 
 
 class TritonKernel(Kernel):
@@ -54,6 +62,12 @@ class TritonKernel(Kernel):
     """
 
     device = "cuda"
+
+    def loops(self) -> Loops:
+        """Return the module with the loops over frames, whose import needs Triton."""
+        from las.nn.kernels.triton import loops
+
+        return loops
 
     def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
         if torch.promote_types(like.dtype, next(cell.parameters()).dtype) not in TYPES:
@@ -75,7 +89,7 @@ class TritonKernel(Kernel):
         own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
         outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
-        operand = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
+        operand = _operand(outputs, device)
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         norms = FORMS[type(cell)].gate_norm, cell.cell_norm, str(norm_of(cell))
         plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
@@ -85,10 +99,38 @@ class TritonKernel(Kernel):
             affine = torch.stack([_affine(cell) for cell in cells])
             lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
             found = TritonRecurrence.apply(
-                plan, lengths, first, weight.to(operand), affine, *(each.to(gates) for each in input_gates)
+                *(self.loops(), plan, lengths, first, weight.to(operand), affine),
+                *(each.to(gates) for each in input_gates),
             )
         unrolled, last = (part.to(own) for part in found)
         return unrolled, [LSTMState(*both) for both in last.unbind(1)]
+
+
+class PersistentKernel(TritonKernel):
+    """The kernel `persistent`: all frames in one launch, U in shared memory. It computes products in half precision,
+    of layers that fit.
+    """
+
+    def loops(self) -> Loops:
+        from las.nn.kernels.triton import persistent
+
+        return persistent
+
+    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+        if reason := super().unsupported_reason(cell, like):
+            return reason
+        operand = _operand(torch.promote_types(like.dtype, next(cell.parameters()).dtype), like.device)
+        if operand == torch.float32:
+            return "multiplies in half precision"
+        from las.nn.kernels.triton import persistent
+
+        given = cell.hidden_size, 1, 1, operand.itemsize, persistent.Device.of(like.device)
+        return "" if all(persistent.divisions(*given)) else "the recurrent weight does not fit into shared memory"
+
+
+def _operand(outputs: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the type of the operands of products: that of autocast, or that of the results."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else outputs
 
 
 def _precision(operand: torch.dtype) -> str:
@@ -116,39 +158,41 @@ def _affine(cell: LSTMCell) -> Tensor:
 
 
 class TritonRecurrence(torch.autograd.Function):
-    """The recurrence: (plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
+    """The recurrence: (loops, plan, lengths, first state, U', affine, x of each direction) to (outputs, last state)."""
 
     @staticmethod
     def forward(
-        ctx: Any, plan: TritonPlan, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, *inputs: Tensor
+        ctx: Any,
+        loops: Loops,
+        plan: TritonPlan,
+        lengths: Tensor,
+        first: Tensor,
+        weight: Tensor,
+        affine: Tensor,
+        *inputs: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        from las.nn.kernels.triton.loops import Forward
-
         inputs = tuple(map(_aligned, inputs))
         recipe = _recipe(plan, inputs)
-        loop = capture.cached((Forward, recipe), lambda: Forward(recipe))
-        outputs, last, trace = loop.run(lengths, first, weight, affine, inputs)
-        ctx.plan, ctx.recipe = plan, recipe
+        outputs, last, trace = loops.forward(recipe, lengths, first, weight, affine, inputs)
+        ctx.loops, ctx.plan, ctx.recipe = loops, plan, recipe
         ctx.save_for_backward(lengths, first, weight, affine, outputs, *trace, *(inputs if plan.x_inside else ()))
         return outputs, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> Any:
-        from las.nn.kernels.triton.loops import Backward
-
         lengths, first, weight, affine, outputs, *traced = ctx.saved_tensors
         gates, cells, statistics, *inputs = map(_aligned, traced)  # a hook may return copies with other strides
         plan, trace = ctx.plan, TritonTrace(gates, cells, statistics)
         with torch.autocast(d_outputs.device.type, enabled=False), torch.cuda.device_of(d_outputs):
             before = _before(outputs, first[0], lengths, plan)
             projected = _projected(plan, lengths, before, weight, inputs, trace)
-            loop = capture.cached((Backward, ctx.recipe), lambda: Backward(ctx.recipe))
-            grads = loop.run(lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last)
+            given = lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last
+            grads: TritonGradients = ctx.loops.backward(ctx.recipe, *given)
             dz = grads.gates if plan.norm == "none" else grads.projected
             d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])
             d_affine = _d_affine(plan, affine, trace, projected, grads)
-            return None, None, grads.first, d_weight, d_affine, *(dz if plan.x_inside else grads.gates)
+            return None, None, None, grads.first, d_weight, d_affine, *(dz if plan.x_inside else grads.gates)
 
 
 def _recipe(plan: TritonPlan, inputs: Sequence[Tensor]) -> TritonEquations:

@@ -5,6 +5,7 @@ Importing this module needs Triton.
 
 from collections.abc import Sequence
 from threading import Lock
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -188,6 +189,20 @@ class Backward(TritonLoop):
             return TritonGradients(
                 d_gates, d_projected, d_normalised, torch.stack([d_hidden, self.memory[1, :, :batch]])
             )
+
+
+def forward(
+    recipe: TritonEquations, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, inputs: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, TritonTrace]:
+    """Return the outputs, the last state and the trace of all frames."""
+    loop = capture.cached((Forward, recipe), lambda: Forward(recipe))
+    return loop.run(lengths, first, weight, affine, inputs)
+
+
+def backward(recipe: TritonEquations, *given: Any) -> TritonGradients:
+    """Return the gradients of all frames; arguments are those of `Backward.run`."""
+    loop = capture.cached((Backward, recipe), lambda: Backward(recipe))
+    return loop.run(*given)
 
 
 def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int, kind: str) -> Tensor:

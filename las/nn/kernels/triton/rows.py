@@ -49,6 +49,16 @@ def mean_of(gates, H: tl.constexpr, NORM: tl.constexpr):
 
 @triton.jit
 @no_type_check
+def normed(z, scale, KIND: tl.constexpr):
+    """Return n, before gain and bias, of centred values: z r, or tanh(z)."""
+    if KIND == "tanh":
+        return tanh(z)
+    else:
+        return z * scale
+
+
+@triton.jit
+@no_type_check
 def cell_affine(n, affine, columns, inside, H: tl.constexpr):
     """Apply gain and bias to the normalised values of the memory cell."""
     gain = tl.load(affine + 8 * H + columns, mask=inside, other=0.0)

@@ -39,6 +39,7 @@ from las.nn.kernels.triton.rows import (
     join_gates,
     load_four,
     mean_of,
+    normed,
     place_of,
     row_of,
     scale_of,
@@ -164,16 +165,6 @@ def through_norm(
         tl.store(target + gates, dz.to(OPERAND), mask=within)
         store_four(scales, scale)
         return w
-
-
-@triton.jit
-@no_type_check
-def normed(z, scale, KIND: tl.constexpr):
-    """Return n, before gain and bias, of centred values: z r, or tanh(z)."""
-    if KIND == "tanh":
-        return tanh(z)
-    else:
-        return z * scale
 
 
 @triton.jit
