@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.records import Group, TableColumn, number, text
 from benchmarks.settings import Settings
+from las.nn.kernels.triton.division import Device, divisions
 from las.nn.kernels.triton.plan import TritonEquations, TritonPlan, rows_for
 from las.runtime import progress
 from las.runtime.errors import ConfigError
@@ -110,15 +111,15 @@ def persistent_phases(
     """Compile both passes of a persistent layer; what does not fit is not there."""
     from las.nn.kernels.triton import persistent
 
-    limits = persistent.Device(132, 1024 * SHARED_KIB[capability])
-    if not all(persistent.divisions(hidden_size, directions, batch, plan.operand.itemsize, limits)):
+    limits = Device(132, 1024 * SHARED_KIB[capability])
+    if not all(divisions(hidden_size, directions, batch, plan.operand.itemsize, limits)):
         return []
     recipe = TritonEquations(plan, hidden_size, directions, batch, plan.operand, torch.device("cpu"), 0)
     wide = torch.zeros(directions, batch, 2, 4 * hidden_size, dtype=plan.operand)
     lengths, first = torch.full((batch,), 2), torch.zeros(2, directions, batch, hidden_size)
     weight = torch.zeros(directions, 4 * hidden_size, hidden_size, dtype=plan.operand)
     given = lengths, first, weight, torch.zeros(directions, 10 * hidden_size)
-    with mock.patch.object(persistent.Device, "of", lambda _: limits), _compile_only(capability) as compiled:
+    with mock.patch.object(Device, "of", lambda _: limits), _compile_only(capability) as compiled:
         outputs, _, trace = persistent.forward(recipe, *given, list(wide))
         persistent.backward(recipe, *given, trace, wide, outputs, first)
     names = {kernel.metadata.name: kernel for kernel in compiled if kernel.metadata.name in PERSISTENT_PHASES}

@@ -18,6 +18,7 @@ from kernel_cases import Case, Form, results
 from torch import Tensor
 
 from las.nn.kernels import choice
+from las.nn.kernels.triton import division
 from las.nn.kernels.triton.plan import TritonPlan
 
 triton = choice.KERNELS["triton"]
@@ -55,9 +56,7 @@ def results_of(form: Form, case: Case, kernel: str = "triton", units: int = 16) 
     """Values and gradients of a case; a program of a persistent layer has so many units."""
     if kernel == "triton":
         return results(form, triton, case).all()
-    from las.nn.kernels.triton import persistent
-
-    with mock.patch.object(persistent, "OWN", units), interpreted_grid.side_by_side():
+    with mock.patch.object(division, "OWN", units), interpreted_grid.side_by_side():
         return results(form, choice.KERNELS[kernel], case).all()
 
 
@@ -72,15 +71,6 @@ def through_words(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     import words_kernel
 
     return words_kernel.through_words(dtype)
-
-
-def divided(hidden_size: int, directions: int, batch: int, shared_kib: int) -> list[Any]:
-    """How both passes of a persistent layer are divided on a device of 132 multiprocessors."""
-    from las.nn.kernels.triton import persistent
-
-    device = persistent.Device(132, 1024 * shared_kib)
-    found = persistent.divisions(hidden_size, directions, batch, 2, device)
-    return [division and (*division, [*division.launches(directions)]) for division in found]
 
 
 def persistent_phases(plan: TritonPlan, hidden_size: int, batch: int, capability: int) -> list[compilation.Phase]:

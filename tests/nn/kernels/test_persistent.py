@@ -16,6 +16,7 @@ from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.norms import CellNorm, DynamicTanh, NoNorm, RMSNorm
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN
+from las.nn.kernels.triton.division import Device, divisions
 
 persistent = choice.KERNELS["persistent"]
 HIDDEN, UNITS = 7, 4
@@ -87,16 +88,15 @@ def test_words_keep_numbers(dtype: torch.dtype, interpreter: Elsewhere) -> None:
 
 def test_divisions_run_at_the_same_time() -> None:
     """No launch has more programs than multiprocessors, and together they cover directions, rows and units."""
-    pytest.importorskip("triton")
     for hidden, directions, batch, shared in product((5, 100, 256, 768, 1024), (1, 2), (1, 33, 200), (99, 163, 227)):
-        for division in elsewhere.divided(hidden, directions, batch, shared):
-            if division is None:
+        for found in divisions(hidden, directions, batch, 2, Device(132, 1024 * shared)):
+            if found is None:
                 assert hidden >= 768 and shared < 227
                 continue
-            programs, own, rows, groups, *_, launches = division
-            assert programs * own >= hidden and rows * groups >= batch
-            assert all(grid[0] * grid[1] * grid[2] <= 132 for grid, *_ in launches)
-            assert sum(grid[1] * grid[2] for grid, *_ in launches) == directions * groups
+            assert found.programs * found.own >= hidden and found.rows * found.groups >= batch
+            grids = [grid for grid, *_ in found.launches(directions)]
+            assert all(programs * together * groups <= 132 for programs, together, groups in grids)
+            assert sum(together * groups for _, together, groups in grids) == directions * found.groups
 
 
 @needs_triton

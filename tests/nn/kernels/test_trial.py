@@ -1,5 +1,6 @@
 """The self-test of an implementation at first use: what passes, what is left out, and what is said."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
         tried.append((trial.kernel, trial.cell, trial.hidden_size, trial.operand))
         return "fails its self-test: it is made to"
 
-    triton = choice.KERNELS["triton"]
+    persistent, triton = choice.KERNELS["persistent"], choice.KERNELS["triton"]
     monkeypatch.setattr(Trial, "failure", fails)
     monkeypatch.setattr(triton_layer, "find_spec", lambda name: object())
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -140,12 +141,14 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     like, cell = on_a_gpu(), PlainLSTMCell(3, 5)
     assert choice.select_kernel(cell, like) is PLAIN
     assert tried == [(triton, PlainLSTMCell, 5, torch.float32)]
-    left_out = "triton: fails its self-test: it is made to; cpu: it computes on a CPU, not on cuda"
-    assert choice.explain(cell, like) == f"recurrences: plain ({left_out})"
+    explained = choice.explain(cell, like)
+    assert explained.startswith("recurrences: plain (persistent: ") and "; triton: fails its self-test" in explained
     tried.clear()
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device_type: device_type == "cuda")
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device_type: torch.bfloat16)
+    properties = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=227 * 1024)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert choice.select_kernel(LNJoinedLSTMCell(3, 5), like) is PLAIN
-    assert tried == [(triton, LNJoinedLSTMCell, 5, torch.bfloat16)]
+    assert tried == [(kernel, LNJoinedLSTMCell, 5, torch.bfloat16) for kernel in (persistent, triton)]
     with choice.use_kernel("triton"), pytest.raises(ConfigError, match="fails its self-test"):
         choice.select_kernel(cell, like)

@@ -36,6 +36,7 @@ from las.nn.kernels.base import (
     recurrent_weight_of,
     scaled_input_gates,
 )
+from las.nn.kernels.triton.division import Device, divisions
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.normalisation import bounded_eps, mask_of
 
@@ -122,10 +123,8 @@ class PersistentKernel(TritonKernel):
         operand = _operand(torch.promote_types(like.dtype, next(cell.parameters()).dtype), like.device)
         if operand == torch.float32:
             return "multiplies in half precision"
-        from las.nn.kernels.triton import persistent
-
-        given = cell.hidden_size, 1, 1, operand.itemsize, persistent.Device.of(like.device)
-        return "" if all(persistent.divisions(*given)) else "the recurrent weight does not fit into shared memory"
+        given = cell.hidden_size, 1, 1, operand.itemsize, Device.of(like.device)
+        return "" if all(divisions(*given)) else "the recurrent weight does not fit into shared memory"
 
 
 def _operand(outputs: torch.dtype, device: torch.device) -> torch.dtype:
