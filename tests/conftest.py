@@ -41,11 +41,12 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True)
 def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing curves takes longer than a tiny training: only tests marked `pictures` do it."""
+    """Drawing curves and attention takes longer than a tiny training: only tests marked `pictures` do it."""
     if request.node.get_closest_marker("pictures") is not None:
         return
     if "las.cli.train" in sys.modules:
         monkeypatch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
+        monkeypatch.setattr("las.training.tasks.tokens.TokenValidator.log_attention", lambda *_: None)
     if "las.reproduction.charts" in sys.modules:
         monkeypatch.setattr("las.reproduction.charts.svg", lambda figure: "<svg/>")
 
