@@ -51,6 +51,13 @@ class CanDropUtterances(Protocol):
 
 
 @runtime_checkable
+class CanBePadded(Protocol):
+    """A decoder that gives a decoder of the same results whose tensors have one of few sizes."""
+
+    def padded(self) -> "Decoder": ...
+
+
+@runtime_checkable
 class Recogniser(Protocol):
     """A trained model with its search, whatever kind of model it is, as `las decode` uses it for a split."""
 

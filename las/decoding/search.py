@@ -28,7 +28,7 @@ from torch import Tensor
 
 from las.config import sizes
 from las.data.tokenizers import Tokenizer
-from las.decoding.base import CanDropUtterances, Decoder, HasAttention, Hypothesis
+from las.decoding.base import CanBePadded, CanDropUtterances, Decoder, HasAttention, Hypothesis
 from las.decoding.beam_expansion import (
     Backtrace,
     BeamExpansion,
@@ -43,7 +43,8 @@ from las.decoding.scorers.base import Constraint, Scorer, SearchStep, reorder, s
 from las.decoding.scorers.combined import CombinedScorer
 from las.nn.acoustic_model import FrameScores
 from las.nn.kernels import choice
-from las.nn.kernels.graphs.replayed import Replayed
+from las.nn.kernels.graphs import capture as graphs
+from las.nn.kernels.graphs.replayed import Capture, Replayed, bucket
 from las.runtime.errors import ArgumentError, NumericalError, first_of
 
 STEPS_BETWEEN_CHECKS = 8
@@ -98,25 +99,17 @@ class GreedySearch:
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         expansion, backtrace = expansion_on(num_states.device, decoder.eos, 1, 0.0), Backtrace(num_states)
-
-        def extend(state: SearchState) -> tuple[SearchState, BeamStep]:
-            beams, at_limit = state.beams, state.step >= max_tokens
-            log_probs, decoder_state = decoder.step(beams.tokens, state.decoder)
-            log_probs = possible(log_probs)
-            beams, parents = expansion.extend(beams, log_probs, log_probs[:, :, decoder.eos], at_limit)
-            scores = log_probs.gather(2, beams.tokens.unsqueeze(-1))
-            added = BeamStep(beams.tokens, parents, scores.movedim(2, 0))
-            return SearchState(state.step + 1, beams, decoder_state, ()), added
-
-        state = SearchState.first(decoder, num_states, ())
         capture = choice.capture_on(num_states.device)
-        step = Replayed("greedy search", extend, capture) if capture else extend
-        for index in range(max(limits) + 1):
-            state, added = step(state)
-            backtrace.add(added)
-            if _is_time_to_check(index, state.beams.finished) and state.beams.finished.all():
-                break
-        backtrace.end_all(state.beams, self.nbest)
+        greedy = _Greedy(_padded(decoder, capture), max_tokens, expansion)
+        step = Replayed("greedy search", _Greedy.extend, greedy, capture)
+        with graphs.turn(num_states.device, capture is not None):
+            state = SearchState.first(greedy.decoder, num_states, ())
+            for index in range(max(limits) + 1):
+                state, added = step(state)
+                backtrace.add(added)
+                if _is_time_to_check(index, state.beams.finished) and state.beams.finished.all():
+                    break
+            backtrace.end_all(state.beams, self.nbest)
         return backtrace.hypotheses(limits, [combined.DECODER])
 
 
@@ -202,27 +195,33 @@ class BeamSearch:
         """Return the `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
         limits = self.limits(num_states)
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
+        capture = choice.capture_on(num_states.device)
+        decoder = _padded(decoder, capture)
         scorer = self.components.on(decoder, num_states)
         expansion = expansion_on(num_states.device, decoder.eos, self.size, self.length_normalisation)
         backtrace = Backtrace(num_states)
         utterances = _Utterances(decoder, scorer, max_tokens, expansion)
-        state, follow = SearchState.first(decoder, num_states, scorer.start()), utterances.following()
-        for index in range(max(limits) + 1):
-            state, added = follow(state) if index else utterances.extend(state)
-            backtrace.add(added)
-            if _is_time_to_check(index, state.beams.finished):
-                # Drop the utterances whose n-best list cannot change any more.
-                is_finished = utterances.are_final(state, self.nbest)
-                unfinished = (~is_finished).nonzero().squeeze(1)
-                if not len(unfinished):
-                    break
-                many_finished = len(unfinished) <= MAX_UNFINISHED_SHARE * len(is_finished)
-                if many_finished and isinstance(utterances.decoder, CanDropUtterances):
-                    backtrace.end(is_finished.nonzero().squeeze(1), state.beams, self.nbest)
-                    backtrace.select_utterances(unfinished)
-                    utterances, state = utterances.selected(unfinished), state.selected(unfinished)
-                    follow = utterances.following()
-        backtrace.end_all(state.beams, self.nbest)
+        with graphs.turn(num_states.device, capture is not None):
+            state, follow = SearchState.first(decoder, num_states, scorer.start()), utterances.following(capture)
+            for index in range(max(limits) + 1):
+                state, added = follow(state) if index else utterances.extend(state)
+                backtrace.add(added)
+                if _is_time_to_check(index, state.beams.finished):
+                    # Drop the utterances whose n-best list cannot change any more.
+                    is_finished = utterances.are_final(state, self.nbest)
+                    num_finished, total = int(is_finished.sum()), len(is_finished)
+                    if num_finished == total:
+                        break
+                    # On a GPU a few of them stay, so that other batches end with as many and share a graph.
+                    num_kept = total - num_finished if capture is None else bucket(total - num_finished)
+                    if num_kept <= MAX_UNFINISHED_SHARE * total and isinstance(utterances.decoder, CanDropUtterances):
+                        order = is_finished.long().sort(stable=True).indices
+                        kept, dropped = order[:num_kept].sort().values, order[num_kept:].sort().values
+                        backtrace.end(dropped, state.beams, self.nbest)
+                        backtrace.select_utterances(kept)
+                        utterances, state = utterances.selected(kept), state.selected(kept)
+                        follow = utterances.following(capture)
+            backtrace.end_all(state.beams, self.nbest)
         return backtrace.hypotheses(limits, self.components.names)
 
 
@@ -241,6 +240,24 @@ class SearchState(NamedTuple):
 
     def selected(self, rows: Int[Tensor, " selected"]) -> "SearchState":
         return SearchState(self.step, *select_utterances(self[1:], rows))
+
+
+class _Greedy(NamedTuple):
+    """The utterances of a greedy search, with the greatest number of tokens of each."""
+
+    decoder: Any
+    max_tokens: Int[Tensor, "batch 1"]
+    expansion: BeamExpansion
+
+    def extend(self, state: SearchState) -> tuple[SearchState, BeamStep]:
+        """Return the most probable continuation of all utterances by one symbol."""
+        beams, at_limit = state.beams, state.step >= self.max_tokens
+        log_probs, decoder_state = self.decoder.step(beams.tokens, state.decoder)
+        log_probs = possible(log_probs)
+        beams, parents = self.expansion.extend(beams, log_probs, log_probs[:, :, self.decoder.eos], at_limit)
+        scores = log_probs.gather(2, beams.tokens.unsqueeze(-1))
+        added = BeamStep(beams.tokens, parents, scores.movedim(2, 0))
+        return SearchState(state.step + 1, beams, decoder_state, ()), added
 
 
 class _Utterances(NamedTuple):
@@ -264,15 +281,12 @@ class _Utterances(NamedTuple):
         added = BeamStep(beams.tokens, parents, scores.of(parents, beams.tokens))
         return SearchState(state.step + 1, beams, *reorder((decoder_state, scorer_state), parents)), added
 
-    def following(self) -> Callable[[SearchState], tuple[SearchState, BeamStep]]:
-        """`extend` from the second symbol on: the scorers are told of the symbol before."""
+    def follow(self, state: SearchState) -> tuple[SearchState, BeamStep]:
+        """Do as `extend` does from the second symbol on: the scorers are told of the symbol before."""
+        return self.extend(state._replace(scorer=self.scorer.advance(state.scorer, state.beams.tokens)))
 
-        def follow(state: SearchState) -> tuple[SearchState, BeamStep]:
-            scorer_state = self.scorer.advance(state.scorer, state.beams.tokens)
-            return self.extend(state._replace(scorer=scorer_state))
-
-        capture = None if self.scorer.on_host else choice.capture_on(self.max_tokens.device)
-        return Replayed("beam search", follow, capture) if capture else follow
+    def following(self, capture: Capture | None) -> Callable[[SearchState], tuple[SearchState, BeamStep]]:
+        return Replayed("beam search", _Utterances.follow, self, None if self.scorer.on_host else capture)
 
     def are_final(self, state: SearchState, nbest: int) -> Bool[Tensor, " batch"]:
         upper_bound = self.scorer.score_upper_bound(state.scorer, self.max_tokens + 1 - state.beams.lengths)
@@ -281,6 +295,11 @@ class _Utterances(NamedTuple):
     def selected(self, rows: Int[Tensor, " selected"]) -> "_Utterances":
         scorer = self.scorer.select_utterances(rows)
         return _Utterances(self.decoder.select_utterances(rows), scorer, self.max_tokens[rows], self.expansion)
+
+
+def _padded(decoder: Decoder, capture: Capture | None) -> Decoder:
+    """Return a decoder whose step is captured once for many batches."""
+    return decoder.padded() if capture is not None and isinstance(decoder, CanBePadded) else decoder
 
 
 def _is_time_to_check(step: int, finished: Bool[Tensor, "batch beam"]) -> bool:

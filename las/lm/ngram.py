@@ -25,6 +25,7 @@ from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
 from las.lm import arpa, vocabulary
+from las.nn.kernels.graphs.parts import Constant
 from las.runtime.errors import DataError
 
 ROW_ENTRIES = 1 << 24
@@ -187,7 +188,7 @@ class Tables(NamedTuple):
     targets: Int[Tensor, " arcs"]
 
 
-class NGram:
+class NGram(Constant):
     """Log-probabilities (natural) of a back-off model, for search.
 
     Args:

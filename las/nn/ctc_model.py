@@ -18,6 +18,7 @@ from torch import Tensor
 from las.nn.ctc import BLANK, CTC, CTCOutput, align
 from las.nn.ctc_prefix import CTCPrefixes, PrefixState, prefixes
 from las.nn.features import Features, Waveforms
+from las.nn.kernels.graphs.parts import Replayable
 from las.nn.listener import Listener
 from las.nn.model import FeatureAugmentation, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths
@@ -37,7 +38,7 @@ class CTCValidationOutput(NamedTuple):
     logits: Float[Tensor, "batch steps vocab"]
 
 
-class CTCDecoder:
+class CTCDecoder(Replayable):
     """The output of CTC on one batch as a search uses it: probabilities of what follows a prefix."""
 
     sos = eos = BLANK

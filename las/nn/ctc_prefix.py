@@ -30,6 +30,7 @@ from torch import Tensor
 from las.nn.ctc import BLANK
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, call, dense, score_type
+from las.nn.kernels.graphs.parts import Replayable
 from las.nn.normalisation import mask_of
 
 FLOOR = -1e4
@@ -51,7 +52,7 @@ class PrefixState(NamedTuple):
     in_blank: Float[Tensor, "batch beam states1"]
 
 
-class CTCPrefixes:
+class CTCPrefixes(Replayable):
     """CTC prefix scores of a batch, by torch's operations.
 
     `probs` are p_t, [batch, states, vocab]; `sums` are P_t of the equations above, [batch, vocab, states + 1].

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features, Rows, Waveforms
+from las.nn.kernels.graphs.parts import Replayable
+from las.nn.kernels.graphs.replayed import bucket
 from las.nn.listener import Listener
 from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
@@ -160,7 +162,7 @@ class ModelOutput(NamedTuple):
     ctc_output: CTCOutput | None
 
 
-class Decoder:
+class Decoder(Replayable):
     """The model on one batch of utterances as search uses it: `start`, then any number of `step`s."""
 
     sos = eos = Speller.boundary
@@ -174,6 +176,11 @@ class Decoder:
     def select_utterances(self, rows: Int[Tensor, " selected"]) -> "Decoder":
         """Return the decoder of a subset of the utterances, by their rows in the batch."""
         return Decoder(self.speller, AttentionMemory(*(part[rows] for part in self.memory)), self.ctc)
+
+    def padded(self) -> "Decoder":
+        """Return the decoder with states that are never attended to, up to one of few numbers."""
+        batch, states = self.memory.mask.shape
+        return Decoder(self.speller, self.memory.padded(batch, bucket(states)), self.ctc)
 
     def start(self) -> SpellerState:
         """Return the state before the first token, one beam per utterance."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
@@ -31,6 +32,7 @@ from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
 from las.nn.kernels.cpp.speller import StepFn
 from las.nn.kernels.graphs.recurrence import Recurrence
+from las.nn.kernels.graphs.replayed import bucket
 from las.nn.rnn import CellFactory
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
 from las.runtime.errors import ArgumentError, require_known
@@ -182,14 +184,17 @@ class Speller(ScheduledModule):
         self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
     ) -> tuple[Tensor, SpellerState]:
         """One step from the embedded tokens [batch, beam, size]; `masks` are those of the layers."""
-        inputs = torch.cat([embedded, state.context], dim=-1)
-        layers = []
-        for cell, previous, mask in zip(self._cells, state.layers, masks, strict=True):
-            layer = cell.step(cell.input_gates(inputs), previous)
-            layers.append(layer)
-            inputs = apply_mask(layer.hidden, mask)
-        attended = self.attention.attend(layers[-1].hidden, memory, state.attention)
-        return self._read(inputs, embedded, attended[0]), SpellerState(tuple(layers), *attended)
+        *between, of_last = masks
+        state = self._next_state(embedded, memory, state, between)
+        return self._read(apply_mask(state.layers[-1].hidden, of_last), embedded, state.context), state
+
+    def _next_state(self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks) -> SpellerState:
+        """Return the state after the embedded tokens; `masks` are those between layers."""
+        inputs, layers = torch.cat([embedded, state.context], dim=-1), []
+        for cell, previous, mask in zip(self._cells, state.layers, [*masks, None], strict=True):
+            layers.append(cell.step(cell.input_gates(inputs), previous))
+            inputs = apply_mask(layers[-1].hidden, mask)
+        return SpellerState(tuple(layers), *self.attention.attend(inputs, memory, state.attention))
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """Return the input of the readout layer."""
@@ -302,14 +307,18 @@ class Speller(ScheduledModule):
         if self.training and self.scheduled_sampling:  # a replay computes its step again, so it may not draw
             with torch.no_grad():
                 previous = torch.cat([tokens for tokens, *_ in self._steps(memory, previous, masks)], dim=1)
-        of_embedding, *of_layers = masks
-        dropped = [mask for mask in of_layers if mask is not None]
+        of_embedding, *between, of_last = masks
         embedded = apply_mask(self.embed(previous), of_embedding)
+        wider = memory.padded(bucket(len(previous)), bucket(memory.keys.shape[1]))
+        rows = (0, 0, 0, 0, 0, len(wider.mask) - len(previous))
+        inputs = [functional.pad(part, rows) for part in (embedded, *between) if part is not None]
         recurrence = Recurrence(
-            _Step(self, memory.mask), [embedded, *dropped], self.start(memory), [memory.keys, memory.values]
+            *(_Step(self), inputs, self.start(wider), wider),
+            outputs_of=lambda after: (after.layers[-1].hidden, after.context, after.weights),
         )
-        readouts, weights = recurrence.outputs(choice.capture_on(memory.values.device))
-        return readouts, weights
+        found = recurrence.outputs(choice.capture_on(memory.values.device))
+        hidden, contexts, weights = (part[: len(previous), :, 0] for part in found)
+        return self._read(apply_mask(hidden, of_last), embedded, contexts), weights[:, :, : memory.keys.shape[1]]
 
     def _masks(self, batch: int, steps: int) -> Masks:
         """Dropout masks of the embedding and of each layer's output, [batch, steps, size]; None without dropout."""
@@ -332,21 +341,16 @@ class Speller(ScheduledModule):
 
 
 class _Step(nn.Module):
-    """A step of teacher forcing with the parameters that it reads; keys and values of its memory are arguments."""
+    """A step of teacher forcing with the modules that it reads."""
 
-    def __init__(self, speller: Speller, mask: Tensor) -> None:
+    def __init__(self, speller: Speller) -> None:
         super().__init__()
         self.cells, self.attention = speller.cells, speller.attention
-        self.decode, self.no_masks, self.mask = speller._decode_embedded, speller.no_masks[1:], mask
+        self.next_state, self.no_masks = speller._next_state, speller.no_masks[2:]
 
-    def forward(
-        self, inputs: Sequence[Tensor], state: SpellerState, shared: Sequence[Tensor]
-    ) -> tuple[tuple[Tensor, Tensor], SpellerState]:
-        embedded, *drops = (part.unsqueeze(1) for part in inputs)
-        keys, values = shared
-        memory = AttentionMemory(keys, values, self.mask)
-        readout, after = self.decode(embedded, memory, state, drops or self.no_masks)
-        return (readout[:, 0], after.weights[:, 0]), after
+    def forward(self, inputs: Sequence[Tensor], state: SpellerState, memory: Sequence[Tensor]) -> SpellerState:
+        embedded, *between = (part.unsqueeze(1) for part in inputs)
+        return self.next_state(embedded, AttentionMemory(*memory), state, between or self.no_masks)
 
 
 def _passes(kind: type[Attention]) -> Differences:

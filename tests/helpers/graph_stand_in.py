@@ -4,6 +4,7 @@ As with a graph, numbers and shapes that Python computed stay as they were, and 
 there again.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,10 +13,11 @@ from unittest import mock
 import torch
 from gpu_stand_in import WAITING, Operations
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten
 
 from las.nn.kernels import choice
-from las.nn.kernels.graphs import replayed
+from las.nn.kernels.graphs import capture, replayed
 
 Call = tuple[Any, tuple[Any, ...], Mapping[str, Any], list[Tensor]]
 """An operation, its arguments, and the tensors that it made."""
@@ -31,21 +33,19 @@ class Launches(Operations):
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-        self.replaying = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self.count += not self.replaying
+        self.count += 1
         return func(*args, **(kwargs or {}))
 
 
 class Graph(Operations):
     """A captured function."""
 
-    def __init__(self, launches: Launches) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.launches = launches
         self.calls: list[Call] = []
         self.num_replays = 0
 
@@ -62,16 +62,14 @@ class Graph(Operations):
         return result
 
     def replay(self) -> None:
-        """Repeat all operations."""
+        """Repeat all operations, which nothing that watches operations sees."""
         self.num_replays += 1
-        self.launches.replaying = True
-        with torch.no_grad():
+        with torch.no_grad(), _disable_current_modes():
             for func, args, kwargs, made in self.calls:
                 result = func(*args, **kwargs)
                 if made:
                     for own, new in zip(made, _tensors(result), strict=True):
                         own.copy_(new)
-        self.launches.replaying = False
 
 
 class Graphs(Sequence[Graph]):
@@ -91,7 +89,7 @@ class Graphs(Sequence[Graph]):
     def capture(self, function: Callable[[], None], device: torch.device) -> Graph | None:
         """A graph of a function, which runs once before, as on a GPU; None if it waits for a result."""
         function()
-        graph = Graph(self.launches)
+        graph = Graph()
         try:
             with graph:
                 function()
@@ -109,6 +107,7 @@ def graphs() -> Iterator[Graphs]:
     with (
         mock.patch.object(choice, "capture_on", lambda device: made.capture),
         mock.patch.object(replayed, "_tried", {}),
+        mock.patch.object(capture, "_cache", OrderedDict()),
         made.launches,
     ):
         yield made

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.data.tokenizers import Tokenizer
+from las.nn.kernels.graphs.parts import Replayable
 from las.nn.nested import mapped
 from las.runtime.errors import ArgumentError, ConfigError
 
@@ -32,8 +33,11 @@ class SearchStep(NamedTuple):
     weights: Float[Tensor, "batch beam states"] | None
 
 
-class BatchComponent:
-    """Base of batch scorers and batch constraints; one without state overrides none of these methods."""
+class BatchComponent(Replayable):
+    """Base of batch scorers and batch constraints; one without state overrides none of these methods.
+
+    What a step reads are its attributes and arguments, so that a captured step serves other batches (`Replayable`).
+    """
 
     on_host = False
     """True if a step computes on the host, so that no GPU can replay it."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.nn.normalisation import Lengths, mask_of, masked_softmax
 
@@ -27,6 +28,12 @@ class AttentionMemory(NamedTuple):
     keys: Keys
     values: Encoded
     mask: Bool[Tensor, "batch states"]
+
+    def padded(self, batch: int, states: int) -> "AttentionMemory":
+        """Return a memory of more utterances and states, which are never attended to."""
+        rows, columns = batch - len(self.mask), states - self.mask.shape[1]
+        keys, values = (functional.pad(part, (0, 0, 0, columns, 0, rows)) for part in self[:2])
+        return AttentionMemory(keys, values, functional.pad(self.mask, (0, columns, 0, rows)))
 
 
 State = Any

@@ -2,19 +2,23 @@
 
 import contextlib
 import gc
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 import torch
 from graph_stand_in import graphs
-from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, make, material, plain, results
+from speller_cases import ATTENTIONS, CELLS, NUM_STATES, STATES, TARGETS, VALUE, VOCAB, make, material, plain, results
 from tiers import needs_gpu, rest_slow
-from torch import Tensor
+from torch import Tensor, nn
 
 from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.kernels import choice
 from las.nn.kernels.graphs import capture
-from las.nn.kernels.graphs.replayed import Replayed
+from las.nn.kernels.graphs.recurrence import FEWEST
+from las.nn.kernels.graphs.replayed import Replayed, bucket
 from las.nn.model import Decoder
+from las.nn.speller import Speller
 from las.runtime.devices import garbage_paused
 
 State = tuple[Tensor, Tensor]
@@ -25,7 +29,7 @@ OPTIONS: tuple[dict[str, float], ...] = (
 )
 
 
-def fibonacci(state: State) -> tuple[State, Tensor]:
+def fibonacci(_: object, state: State) -> tuple[State, Tensor]:
     """The second result is the first of the next state: they must not overwrite each other."""
     before, now = state
     return (now, before + now), now
@@ -34,17 +38,17 @@ def fibonacci(state: State) -> tuple[State, Tensor]:
 def test_records_stay_and_states_that_share_memory_are_not_mixed() -> None:
     records, state = [], (torch.zeros(1), torch.ones(1))
     with graphs() as made:
-        replayed = Replayed("numbers", fibonacci, made.capture)
+        replayed = Replayed("numbers", fibonacci, (), made.capture)
         for _ in range(10):
             state, record = replayed(state)
             records.append(record)
-        assert len(made) == 1 and made[0].num_replays == 9
+        assert len(made) == 1 and made[0].num_replays == 10
     assert [*map(int, records)] == [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
 
 
 def test_another_shape_is_captured_anew() -> None:
     with graphs() as made:
-        replayed = Replayed("numbers", fibonacci, made.capture)
+        replayed = Replayed("numbers", fibonacci, (), made.capture)
         state = torch.zeros(1), torch.ones(1)
         for times in (3, 4):
             for _ in range(times):
@@ -56,14 +60,14 @@ def test_another_shape_is_captured_anew() -> None:
 def test_a_function_that_changes_is_not_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     calls = []
 
-    def counted(state: Tensor) -> tuple[Tensor, tuple[()]]:
+    def counted(_: object, state: Tensor) -> tuple[Tensor, tuple[()]]:
         calls.append(1)
         return state + len(calls), ()
 
     with graphs() as made:
         for _ in range(2):
             calls.clear()
-            replayed, state = Replayed("a count", counted, made.capture), torch.zeros(1)
+            replayed, state = Replayed("a count", counted, (), made.capture), torch.zeros(1)
             for _ in range(3):
                 state, _ = replayed(state)
         assert len(made) == 1, "the second is not tried again"
@@ -75,7 +79,7 @@ def test_a_function_that_changes_is_not_replayed(capsys: pytest.CaptureFixture[s
 def test_a_function_that_waits_is_not_replayed() -> None:
     with graphs() as made:
         replayed, state = (
-            Replayed("a wait", lambda state: (state * state.item(), ()), made.capture),
+            Replayed("a wait", lambda _, state: (state * state.item(), ()), (), made.capture),
             torch.full((1,), 2.0),
         )
         for _ in range(3):
@@ -102,11 +106,75 @@ def test_replayed_spellers_have_the_values_and_gradients_of_the_plain_loop(
     with graphs() as made:
         assert speller.explain(material()) == "speller: replayed"
         ours = results(speller, material())
-        # Five steps: one as it is, one captured, then replays; the same backwards.
-        assert [graph.num_replays for graph in made] == [4, 4]
+        # Five steps: one as it is, one captured and tried, then replays; the same backwards.
+        assert [graph.num_replays for graph in made] == [5, 5]
         torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
         again = results(speller, material())
-        assert len(made) == 4 and all(map(torch.equal, again, ours))
+        assert [graph.num_replays for graph in made] == [10, 10], "a later pass only replays"
+        assert all(map(torch.equal, again, ours))
+
+
+def a_pass(speller: Speller, batch: int, states: int, tokens: int, seed: int) -> list[Tensor]:
+    """Logits and weights of random utterances, and while training the gradients of states and parameters."""
+    draw = torch.Generator().manual_seed(seed)
+    encoded = torch.randn(batch, states, VALUE, generator=draw, dtype=torch.float64).requires_grad_(speller.training)
+    num_states = torch.randint(1, states + 1, (batch,), generator=draw)
+    targets = torch.randint(1, VOCAB, (batch, tokens), generator=draw)
+    with torch.set_grad_enabled(speller.training):
+        found = speller(speller.attention.prepare(encoded, num_states), targets)
+    results = [found.logits, found.weights]
+    if speller.training:
+        wanted = torch.stack([part.square().sum() for part in results]).sum()
+        results += torch.autograd.grad(wanted, [encoded, *speller.parameters()])
+    return [part.detach() for part in results]
+
+
+SHAPES = ((2, 9, 3), (3, 10, 2), (2, 10, 5), (9, 9, 2), (10, 10, 2), (2, 9, FEWEST))
+"""Utterances, states and tokens: the first and third, and the fourth and fifth, are padded to the same."""
+
+
+@pytest.mark.parametrize("attention", rest_slow(["location", "weight_feedback"]))
+def test_passes_of_many_shapes_in_turn_are_captured_once_for_each_bucket(attention: str) -> None:
+    speller, buckets = make(attention, "ba2016", num_layers=1), set()
+    turns = [*product([True], SHAPES), *product([False, True], [SHAPES[0], SHAPES[2]])]
+    with graphs() as made:
+        for turn, (training, shape) in enumerate(turns):
+            speller.train(training)
+            ours = a_pass(speller, *shape, turn)
+            with choice.use_kernel("plain"):
+                right = a_pass(speller, *shape, turn)
+            torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
+            batch, states, tokens = shape
+            sizes = bucket(batch), bucket(states), tokens < FEWEST, training, turn == len(turns) - 1
+            buckets |= {(kind, *sizes) for kind in (("forward", "backward") if training else ("forward",))}
+            assert len(made) == len(buckets), "a capture for each bucket"
+            with torch.no_grad():
+                for parameter in speller.parameters():  # an update
+                    parameter.mul_(0.99)
+                if turn == len(turns) - 2:
+                    cell = speller.cells[0]
+                    cell.recurrent_weight = nn.Parameter(1.1 * cell.recurrent_weight)
+    assert len(buckets) == 4 * 2 + 1 + 2
+
+
+def test_a_model_that_is_gone_frees_its_graphs() -> None:
+    with graphs(), garbage_paused():
+        kept, gone = make().train(), make().train()
+        results(kept, material())
+        of_one = len(capture._cache)
+        results(gone, material())
+        assert len(capture._cache) == 2 * of_one == 4
+        del gone
+        assert len(capture._cache) == of_one
+
+
+def test_threads_take_turns() -> None:
+    speller, encoded = make().train(), material()
+    right = plain(speller, encoded)
+    with graphs(), ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(lambda _: results(speller, encoded), range(8))]
+    for ours in found:
+        torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("kernel", ["plain", "cpu", "replayed"])

@@ -2,28 +2,97 @@
 
 Launching two kernels per frame takes the host longer than the kernels run; a replayed graph is one call per `CHUNK`
 steps. A step must therefore launch the same kernels every time, and surplus steps must have no effect.
+
+All graphs of a GPU are captured on one stream, and their steps allocate from one pool of memory.
 """
 
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from contextlib import suppress
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from las.runtime import progress
+from las.runtime.devices import garbage_paused
 
 T = TypeVar("T")
 
 CHUNK = 32
 """Steps in a graph: enough to hide its start (about one step), few enough to waste little after the last frame."""
 
-LIMIT = 16
+LIMIT = 64
 """Number of cached shapes, each with its graph and small buffers; the least recently used is dropped first."""
 
-_cache: OrderedDict[Hashable, Any] = OrderedDict()
+
+class _Kept(NamedTuple):
+    """Something cached, and what drops it once one of its owners is gone."""
+
+    value: Any
+    finalizers: "list[weakref.finalize[..., Any]]"
+
+
+_lock = RLock()
+_cache: OrderedDict[Hashable, _Kept] = OrderedDict()
+_shared: dict[torch.device, "_Shared"] = {}
 _announced: set[str] = set()
+
+
+class _Shared:
+    """What all graphs of a device share.
+
+    A pool of memory may not be used again after its last graph has gone, so one is kept. A new graph takes over the
+    memory of one that is gone; temporary tensors of several graphs may share memory, as passes take turns.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.turn = device, RLock()
+        self.last: torch.cuda.Stream | None = None
+        """The stream of the last pass."""
+        self.stream = torch.cuda.Stream(device) if _is_real(device) else None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def pool(self) -> Any:
+        """Return the pool of memory of all graphs."""
+        if self.graph is None:
+            graph, touched = torch.cuda.CUDAGraph(), torch.zeros(1, device=self.device)
+            with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+                graph.capture_begin(capture_error_mode="thread_local")
+                touched.zero_()
+                graph.capture_end()
+            self.graph = graph
+        return self.graph.pool()
+
+
+def _is_real(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_available()
+
+
+def _shared_on(device: torch.device) -> _Shared:
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    with _lock:
+        if device not in _shared:
+            _shared[device] = _Shared(device)
+        return _shared[device]
+
+
+@contextmanager
+def turn(device: torch.device, replays: bool) -> Iterator[None]:
+    """Context of a pass that replays graphs, whose tensors are those of passes of other threads and streams too."""
+    if not replays:
+        yield
+        return
+    shared = _shared_on(device)
+    with shared.turn:
+        if _is_real(device):
+            current = torch.cuda.current_stream(device)
+            if shared.last not in (None, current):
+                current.wait_stream(shared.last)
+            shared.last = current
+        yield
 
 
 class RepeatedStep:
@@ -48,12 +117,18 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
 
     Raises torch.OutOfMemoryError.
     """
-    stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    with _lock:  # two captures on one stream would be one
+        return _captured(step, _shared_on(device), count)
+
+
+def _captured(step: Callable[[], None], shared: _Shared, count: int) -> torch.cuda.CUDAGraph | None:
+    stream: Any = shared.stream
+    current, graph = torch.cuda.current_stream(shared.device), torch.cuda.CUDAGraph()
     stream.wait_stream(current)
-    graph = torch.cuda.CUDAGraph()
     try:
-        pool: Any = _first(device).pool()
-        with torch.cuda.stream(stream):
+        pool = shared.pool()
+        # Garbage may be a graph, which is not to be destroyed during a capture.
+        with torch.cuda.stream(stream), garbage_paused():
             step()
             try:
                 # Other threads, such as one that pins batches, may go on calling CUDA.
@@ -62,7 +137,7 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
                     step()
                 graph.capture_end()
             except Exception:
-                _abandon(graph, device, pool)
+                _abandon(graph, shared, pool)
                 raise
     except torch.OutOfMemoryError:
         raise
@@ -77,7 +152,7 @@ def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK)
     return graph
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> None:
+def _abandon(graph: torch.cuda.CUDAGraph, shared: _Shared, pool: Any) -> None:
     """End a capture that an operation broke off, so that allocations and random numbers work again.
 
     `capture_end` raises what the capture died of before it has told the allocator and the generator of the end. The
@@ -85,37 +160,44 @@ def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any) -> No
     """
     with suppress(RuntimeError):
         graph.capture_end()
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = shared.device.index
     with suppress(RuntimeError):  # it has been told
         torch._C._cuda_endAllocateToPool(index, pool)
     generator = torch.cuda.default_generators[index]
     generator.graphsafe_set_state(generator.clone_state())  # only the generator's own state knows of a capture
-    _first.cache_clear()
+    shared.graph = None
 
 
-@cache
-def _first(device: torch.device) -> torch.cuda.CUDAGraph:
-    """Return a graph that is kept, since a pool of memory may not be used again after its last graph has gone.
+def cached(key: Hashable, make: Callable[[], T], owners: Sequence[object] = ()) -> T:
+    """Return the cached result of `make` for this key, which may be None and is not kept then.
 
-    The steps of all graphs allocate from its pool. A new graph takes over the memory of one that is gone; graphs that
-    overwrite each other's are no matter, as whoever replays one copies its results before another runs.
+    It is dropped once one of its owners is gone.
     """
-    graph, touched = torch.cuda.CUDAGraph(), torch.zeros(1, device=device)
-    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
-        graph.capture_begin(capture_error_mode="thread_local")
-        touched.zero_()
-        graph.capture_end()
-    return graph
+    with _lock:
+        kept = _cache.pop(key, None)
+        if kept is None:
+            while len(_cache) >= LIMIT:
+                _release(_cache.popitem(last=False)[1])
+            made = make()
+            if made is None:
+                return made
+            kept = _Kept(made, [weakref.finalize(owner, _forget, key) for owner in owners])
+            for finalizer in kept.finalizers:
+                finalizer.atexit = False
+        _cache[key] = kept
+        found: T = kept.value
+        return found
 
 
-def cached(key: Hashable, make: Callable[[], T]) -> T:
-    """Return the cached result of `make` for this key."""
-    if key in _cache:
-        _cache.move_to_end(key)
-    else:
-        if len(_cache) >= LIMIT:
-            if torch.cuda.is_available():  # it may still be running there
-                torch.cuda.synchronize()
-            _cache.popitem(last=False)
-        _cache[key] = make()
-    return _cache[key]
+def _forget(key: Hashable) -> None:
+    if (kept := _cache.pop(key, None)) is not None:
+        _release(kept)
+
+
+def _release(kept: _Kept) -> None:
+    """Wait for what is no longer cached, as it may still be running."""
+    for finalizer in kept.finalizers:
+        finalizer.detach()
+    for device in [*_shared]:
+        if _is_real(device) and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize(device)
