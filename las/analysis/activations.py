@@ -18,6 +18,7 @@ from las.analysis.state_guard import evaluating
 from las.data.loader import Batch
 from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.model import ListenAttendSpell
 from las.nn.normalisation import mask_of
@@ -28,7 +29,7 @@ class LayerActivations(NamedTuple):
     """The inputs and hidden states of one cell at all unpadded steps."""
 
     name: str
-    cell: LSTMCell
+    cell: RecurrentCell
     inputs: Tensor
     """[steps, input_size]"""
     hidden: Tensor
@@ -124,18 +125,20 @@ def layers(model: ListenAttendSpell, batch: Batch) -> list[LayerActivations]:
     for number, cell in enumerate(model.speller.cells):
         inputs = torch.stack([step.inputs[number] for step in steps], dim=1)[true]
         hidden = torch.stack([step.before[number] for step in steps], dim=1)[true]
-        activations.append(LayerActivations(f"speller {number}", cast(LSTMCell, cell), inputs, hidden))
+        activations.append(LayerActivations(f"speller {number}", cast(RecurrentCell, cell), inputs, hidden))
     return activations
 
 
-def equations_of(cell: LSTMCell) -> LSTMCell:
+def equations_of(cell: RecurrentCell) -> RecurrentCell:
     """Return the innermost cell of a wrapped one, which defines its equations."""
     return equations_of(cell.cell) if isinstance(cell, WrapperLSTMCell) else cell
 
 
-def gates_refused(cell: LSTMCell) -> str:
+def gates_refused(cell: RecurrentCell) -> str:
     """Return the reason why a cell's gates cannot be computed from its input and hidden state; empty if they can."""
     inside = equations_of(cell)
+    if not isinstance(inside, LSTMCell):
+        return "it is no LSTM"
     if type(inside).step is not LSTMCell.step:
         return "its steps depend on the position in the utterance"
     wrapper: Any = cell
@@ -174,6 +177,6 @@ def of_model(model: ListenAttendSpell, batch: Batch) -> list[GateActivations]:
         projected = functional.linear(layer.inputs, cell.get_parameter("input_weight"))
         recurrent = functional.linear(layer.hidden, cell.get_parameter("recurrent_weight"))
         with evaluating(layer.cell):
-            gates = layer.cell.gates(layer.cell.input_gates(layer.inputs), layer.hidden)
+            gates = cast(LSTMCell, layer.cell).gates(layer.cell.input_gates(layer.inputs), layer.hidden)
         activations.append(GateActivations(layer.name, projected, recurrent, gates, ""))
     return activations

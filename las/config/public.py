@@ -8,6 +8,7 @@ from typing import Any
 
 _CLASSES = {
     # cells
+    "las.nn.cells.recurrent": "RecurrentCell",
     "las.nn.cells.base": "LSTMCell",
     "las.nn.cells.norms": "CellNorm LayerNorm RMSNorm DynamicTanh NoNorm",
     "las.nn.cells.lstm": "PlainLSTMCell",
@@ -24,6 +25,12 @@ _CLASSES = {
     "las.nn.cells.swapped_state": "SwappedStateLSTMCell",
     "las.nn.cells.weight_norm": "WeightNormLSTMCell",
     "las.nn.cells.zoneout": "ZoneoutLSTMCell",
+    "las.nn.cells.gru": "GRUCell",
+    "las.nn.cells.li_gru": "LiGRUCell",
+    "las.nn.cells.min_gru": "MinGRUCell",
+    "las.nn.cells.min_lstm": "MinLSTMCell",
+    "las.nn.cells.projected_lstm": "ProjectedLSTMCell",
+    "las.nn.cells.slstm": "SLSTMCell",
     # attention
     "las.nn.attention.additive": "AdditiveAttention",
     "las.nn.attention.dot": "DotAttention",
@@ -110,6 +117,7 @@ _TOOLS = {
     "las.decoding.transcription": "Transcription",
     "las.nn.lstm": "LSTM",
     "las.nn.cells.base": "LSTMState",
+    "las.nn.cells.recurrent": "HiddenState",
     "las.nn.attention.base": "Attention",
     "las.nn.losses": "TrainingLoss",
     "las.nn.kernels.base": "unroll",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.recurrent import RecurrentCell, State
 from las.nn.ctc import CTCOutput
 from las.nn.dropout import Dropout
 from las.nn.kernels import choice
@@ -31,9 +31,9 @@ class Prediction(NamedTuple):
 
 
 class NeuralState(NamedTuple):
-    """The LSTM states of all layers after the symbols so far; every tensor is [batch, beam, hidden]."""
+    """The states of all layers after the symbols so far; every tensor is [batch, beam, ...]."""
 
-    layers: tuple[LSTMState, ...]
+    layers: tuple[State, ...]
 
 
 class LSTMLanguageModel(Trainable):
@@ -67,13 +67,17 @@ class LSTMLanguageModel(Trainable):
             require(key, number, 1)
         require("dropout", dropout, 0.0, 1.0)
         self.embedding = nn.Embedding(vocab_size, embedding_size)
-        widths = [embedding_size, *[hidden_size] * num_layers]
-        self.layers = nn.ModuleList(RecurrentLayer(cell, width, hidden_size) for width in widths[:-1])
-        self.output = nn.Linear(widths[-1], vocab_size)
+        self.layers = nn.ModuleList()
+        width = embedding_size
+        for _ in range(num_layers):
+            layer = RecurrentLayer(cell, width, hidden_size)
+            self.layers.append(layer)
+            width = layer.output_size
+        self.output = nn.Linear(width, vocab_size)
         self.dropout = Dropout(dropout)
 
     @property
-    def _cells(self) -> list[LSTMCell]:
+    def _cells(self) -> list[RecurrentCell]:
         return [cast(RecurrentLayer, layer).cell for layer in self.layers]
 
     def explain(self) -> str:

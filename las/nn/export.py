@@ -3,7 +3,7 @@
     listen(waveforms [batch, samples], num_samples [batch]) -> keys, values, mask, number of states [batch]
     step(tokens [batch, beam], keys, values, mask, *state) -> log-probabilities [batch, beam, vocab], *state
 
-`state` is the flat list of the speller's tensors, each [batch, beam, ...]: hidden and cell of every layer, context,
+`state` is the flat list of the speller's tensors, each [batch, beam, ...]: the state of every layer, context,
 weights, state of the attention (the last weights, or in `weight_feedback` their sum); all of them start as zeros, for
 attentions whose `initial_state` is zero. Batch, samples, states and beams may have any size.
 
@@ -26,9 +26,9 @@ from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
 
 from las.nn.attention.base import AttentionMemory
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.recurrent import RecurrentCell, State
 from las.nn.kernels import choice
-from las.nn.kernels.base import Gates, InputGates, Kernel, Lengths, States, Unrolled, one_by_one
+from las.nn.kernels.base import Cell, Gates, InputGates, Kernel, Lengths, States, Unrolled, chosen, one_by_one
 from las.nn.model import ListenAttendSpell
 from las.nn.nested import filled, tensors
 from las.nn.normalisation import mask_of
@@ -145,32 +145,32 @@ def _quiet() -> Iterator[None]:
 
 
 def unroll(
-    cell: LSTMCell, input_gates: Gates, num_frames: Lengths, state: LSTMState | None = None
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    cell: RecurrentCell, input_gates: Gates, num_frames: Lengths, state: State | None = None
+) -> tuple[Float[Tensor, "batch frames outputs"], State]:
     """One cell over padded frames by `scan`, see `las.nn.kernels.base.unroll`."""
     batch, frames, _ = input_gates.shape
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames, input_gates.device)
 
-    def step(previous: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        gates, keep = row[0], row[1].unsqueeze(-1)
-        new = cell.step(gates, LSTMState(*previous))
-        masked = torch.where(keep, new.hidden, previous[0]), torch.where(keep, new.cell, previous[1])
-        return masked, new.hidden.masked_fill(~keep, 0.0)
+    def step(previous: tuple[Tensor, ...], row: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+        gates, keep = row
+        before = filled(state, previous)
+        new = cell.step(gates, before)
+        return tuple(chosen(keep, new, before)), new.hidden.masked_fill(~keep.unsqueeze(-1), 0.0)
 
     # Inputs of the loop must be tensors of their own, their first dimension the frames.
     rows = input_gates.transpose(0, 1).contiguous(), mask.transpose(0, 1).contiguous()
-    last, outputs = scan(step, (state.hidden.clone(), state.cell.clone()), rows)
-    return outputs.transpose(0, 1), LSTMState(*last)
+    last, outputs = scan(step, tuple(part.clone() for part in state), rows)
+    return outputs.transpose(0, 1), filled(state, last)
 
 
 class ScanKernel(Kernel):
     """`unroll` in each direction, for cells whose step depends neither on the frame nor on padding."""
 
-    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
-        return "" if type(cell).padded_step is LSTMCell.padded_step else "its step depends on the frame"
+    def unsupported_reason(self, cell: Cell, like: Tensor) -> str:
+        return "" if type(cell).padded_step is RecurrentCell.padded_step else "its step depends on the frame"
 
     def recurrence(
-        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+        self, cells: Sequence[Cell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
         return one_by_one(unroll, cells, input_gates, num_frames, states)

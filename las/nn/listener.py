@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.config.build import require, shown
-from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import allocator
@@ -68,7 +68,7 @@ class Listener(nn.Module):
         layer: makes a layer from (cell, size of a row, hidden_size): `BidirectionalLayer`, `UnidirectionalLayer` or one
             of your own.
         num_layers: number of layers.
-        hidden_size: H per direction; the output of a bidirectional layer is 2H wide.
+        hidden_size: H per direction; the output of a bidirectional layer of LSTMs is 2H wide.
         time_reduction: one factor per layer, applied after it; the product is the whole reduction.
         reduction: `concat`, `max_pool`, `stride` or `mean`.
         input_reduction: number of feature rows that are stacked before the first layer.
@@ -154,7 +154,7 @@ class Listener(nn.Module):
 
     def explain(self) -> str:
         """Return a line for the log of a run: the kernel of recurrences on the device of the parameters, and why."""
-        cell = next((module for module in self.modules() if isinstance(module, LSTMCell)), None)
+        cell = next((module for module in self.modules() if isinstance(module, RecurrentCell)), None)
         return "recurrences: none" if cell is None else choice.explain(cell, next(cell.parameters()))
 
     @property

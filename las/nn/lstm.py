@@ -13,18 +13,29 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from las.config import build
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.gru import GRUCell
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.kernels.base import forget_bias, values_are_unknown
+from las.nn.cells.projected_lstm import ProjectedLSTMCell
+from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.kernels.base import values_are_unknown
+from las.nn.nested import filled
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime.errors import ArgumentError
 
-States = tuple[Tensor, Tensor]
-"""h and c, [layers * directions, batch, hidden_size]."""
+States = Any
+"""The parts of the cells' states, each [layers * directions, batch, ...]: for LSTMs a tuple of h and c, [..., H], for a
+state of one part, as that of a GRU, the tensor alone."""
+
+IN_TORCH: dict[type[RecurrentCell], type[nn.LSTM | nn.GRU]] = {
+    PlainLSTMCell: nn.LSTM,
+    ProjectedLSTMCell: nn.LSTM,
+    GRUCell: nn.GRU,
+}
+"""Cells of which torch has an equal."""
 
 
 class LSTM(nn.Module):
-    """A replacement for `torch.nn.LSTM` with a choice of cells: layer-normalised by default.
+    """A replacement for `torch.nn.LSTM` and `torch.nn.GRU` with a choice of cells: layer-normalised LSTMs by default.
 
     >>> import las, torch
     >>> lstm = las.LSTM(80, 32, num_layers=2, bidirectional=True, batch_first=True)
@@ -37,8 +48,9 @@ class LSTM(nn.Module):
 
     Names in `state_dict()`: `layers.<number>.cell.<parameter>`, with two directions
     `layers.<number>.forwards.cell.<parameter>` and `layers.<number>.backwards.cell.<parameter>`. The parameters are
-    those of the cell's class, gates in the order i, f, g, o: `lstm` has `input_weight` [4H, input], `recurrent_weight`
-    [4H, H] and one `bias` [4H]; `ln_global` the two weights, `input_gain`, `recurrent_gain` and its biases, all [4H].
+    those of the cell's class, gates of LSTMs in the order i, f, g, o: `lstm` has `input_weight` [4H, input],
+    `recurrent_weight` [4H, H] and one `bias` [4H]; `ln_global` the two weights, `input_gain`, `recurrent_gain` and its
+    biases, all [4H].
 
     Args:
         input_size: values per frame.
@@ -46,7 +58,7 @@ class LSTM(nn.Module):
         num_layers: layers, each of which reads the outputs of the one below. Arguments after it have to be named.
         batch_first: tensors are [batch, frames, size] instead of [frames, batch, size].
         dropout: probability, while training, for the outputs of every layer but the last.
-        bidirectional: a second cell in each layer reads backwards; outputs are [..., 2H], forwards first.
+        bidirectional: a second cell in each layer reads backwards; outputs are twice as wide, forwards first.
         device: where the parameters are made.
         dtype: their type, a floating one.
         cell: an option of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
@@ -68,7 +80,7 @@ class LSTM(nn.Module):
         bidirectional: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
-        cell: str | CellFactory | Callable[..., LSTMCell] = "ln_global",
+        cell: str | CellFactory | Callable[..., RecurrentCell] = "ln_global",
         **options: Any,
     ) -> None:
         super().__init__()
@@ -94,65 +106,74 @@ class LSTM(nn.Module):
         self.layers = nn.ModuleList()
         with contextlib.nullcontext() if device is None else torch.device(device):
             for _ in range(num_layers):
-                self.layers.append(layer(self._make, input_size, hidden_size))
-                input_size = hidden_size * self.num_directions
+                made = layer(self._make, input_size, hidden_size)
+                self.layers.append(made)
+                input_size = made.output_size
         self.to(dtype)
 
     @classmethod
-    def from_torch(cls, lstm: nn.LSTM) -> "LSTM":
-        """Return an equal stack of plain cells (`cell="lstm"`) with copies of the weights of a `torch.nn.LSTM`.
+    def from_torch(cls, module: nn.LSTM | nn.GRU) -> "LSTM":
+        """Return an equal stack with copies of the weights of a module of torch.
 
-        The gates have the same order; the two biases, of which only the sum matters, become one. Raises ArgumentError
-        for an LSTM with projections (`proj_size`), which no cell has.
+        Its cells are `lstm`, for an LSTM with projections (`proj_size`) `projected_lstm`, for a GRU `gru`. The gates
+        have the same order; two biases of which only the sum matters become one.
         """
-        if lstm.proj_size:
-            raise ArgumentError(f"proj_size={lstm.proj_size}: no cell projects its output: use proj_size=0")
-        like = lstm.get_parameter("weight_ih_l0")
+        options: dict[str, Any] = {"proj_size": module.proj_size} if module.proj_size else {}
+        like = module.get_parameter("weight_ih_l0")
         stack = cls(
-            lstm.input_size,
-            lstm.hidden_size,
-            lstm.num_layers,
-            batch_first=lstm.batch_first,
-            bidirectional=lstm.bidirectional,
+            module.input_size,
+            module.hidden_size,
+            module.num_layers,
+            batch_first=module.batch_first,
+            bidirectional=module.bidirectional,
             device=like.device,
             dtype=like.dtype,
-            cell="lstm",
+            cell="gru" if isinstance(module, nn.GRU) else "projected_lstm" if options else "lstm",
+            **options,
         )
-        stack.dropout = lstm.dropout
-        stack.train(lstm.training)
+        stack.dropout = module.dropout
+        stack.train(module.training)
         with torch.no_grad():
-            for index, layer in enumerate(stack._directions()):
-                number, turn = divmod(index, stack.num_directions)
-                suffix = f"l{number}{'_reverse' if turn else ''}"
-                layer.cell.get_parameter("input_weight").copy_(lstm.get_parameter(f"weight_ih_{suffix}"))
-                layer.cell.get_parameter("recurrent_weight").copy_(lstm.get_parameter(f"weight_hh_{suffix}"))
-                if lstm.bias:
-                    both = lstm.get_parameter(f"bias_ih_{suffix}") + lstm.get_parameter(f"bias_hh_{suffix}")
-                    layer.cell.get_parameter("bias").copy_(both)
+            for layer, weights in zip(stack._directions(), module.all_weights, strict=True):
+                cell: Any = layer.cell
+                cell.input_weight.copy_(weights[0])
+                cell.recurrent_weight.copy_(weights[1])
+                if options:
+                    cell.projection_weight.copy_(weights[-1])
+                if module.bias:
+                    of_input, of_hidden = weights[2], weights[3].clone()
+                    if isinstance(cell, GRUCell):
+                        cell.candidate_bias.copy_(of_hidden[2 * cell.hidden_size :])
+                        of_hidden[2 * cell.hidden_size :] = 0.0
+                    cell.bias.copy_(of_input + of_hidden)
         return stack
 
-    def to_torch(self) -> nn.LSTM:
-        """Return an equal `torch.nn.LSTM` with copies of the weights; a forget bias becomes a part of `bias_ih`.
+    def to_torch(self) -> nn.LSTM | nn.GRU:
+        """Return an equal `torch.nn.LSTM` or `torch.nn.GRU` with copies of the weights; a forget bias becomes a bias.
 
-        Raises ArgumentError for cells other than `lstm` without a norm, which it has no equal of.
+        Raises ArgumentError for cells other than `lstm`, `projected_lstm` and `gru`, and for these with a norm.
         """
-        lstm = nn.LSTM(
+        cells: list[Any] = [layer.cell for layer in self._directions()]
+        kind = IN_TORCH.get(type(cells[0]))
+        if kind is None or getattr(cells[0], "cell_norm", "none") != "none":
+            raise ArgumentError(
+                f"{cells[0]}: torch.nn.LSTM has no equal of it, only of cell='lstm' and cell='projected_lstm' without "
+                "a norm, and torch.nn.GRU of cell='gru'"
+            )
+        size = cells[0].output_size
+        module = kind(
             self.input_size,
             self.hidden_size,
             self.num_layers,
             batch_first=self.batch_first,
             dropout=self.dropout if self.num_layers > 1 else 0.0,
             bidirectional=self.bidirectional,
+            **({"proj_size": size} if size != self.hidden_size else {}),
         )
-        for layer, names in zip(self._directions(), lstm.all_weights, strict=True):
-            cell = layer.cell
-            if type(cell) is not PlainLSTMCell or cell.cell_norm != "none":
-                raise ArgumentError(f"{cell}: torch.nn.LSTM has no equal of it, only of cell='lstm' without a norm")
-            weights = cell.input_weight, cell.recurrent_weight, cell.bias + forget_bias(cell).flatten()
-            for parameter, value in zip(names, weights, strict=False):
+        for cell, parameters in zip(cells, module.all_weights, strict=True):
+            for parameter, value in zip(parameters, cell.torch_weights(), strict=True):
                 parameter.data = value.detach().clone()
-            names[-1].data = torch.zeros_like(cell.bias)
-        return lstm.train(self.training)
+        return module.train(self.training)
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
@@ -182,17 +203,18 @@ class LSTM(nn.Module):
         *,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, States]:
-        """Return the outputs of the last layer and the last states of all, as `torch.nn.LSTM` gives them.
+        """Return the outputs of the last layer and the last states of all, as `torch.nn.LSTM` and `GRU` give them.
 
         Args:
             input: [frames, batch, input_size], with `batch_first` [batch, frames, input_size], unbatched
                 [frames, input_size], or a PackedSequence.
-            hx: (h_0, c_0), each [layers * directions, batch, H] (unbatched without batch); zeros by default.
+            hx: (h_0, c_0), each [layers * directions, batch, H] (unbatched without batch); zeros by default. Other
+                cells have other `States`.
             lengths: true frames of each row of a padded batch, [batch]; padding reaches no output, state or gradient.
 
         Returns:
-            Outputs [..., directions * H], packed if the input was, zero in padding, and (h_n, c_n) like `hx`: after
-            each row's last true frame, backwards after its first.
+            Outputs [..., directions * output size], packed if the input was, zero in padding, and (h_n, c_n) like `hx`:
+            after each row's last true frame, backwards after its first.
 
         Raises ArgumentError for shapes that do not fit, and for `lengths` of an input that needs none.
         """
@@ -202,17 +224,20 @@ class LSTM(nn.Module):
                 f"input has frames of {batch.frames.shape[-1]} values, but input_size={self.input_size}"
             )
         output, states = self._run(batch, self._initial(hx, batch))
-        h_n, c_n = (torch.stack(parts) for parts in zip(*states, strict=True))
+        parts = tuple(torch.stack(each) for each in zip(*states, strict=True))
+        if batch.is_single:
+            parts = tuple(part.squeeze(1) for part in parts)
+        last = parts if len(parts) > 1 else parts[0]
         if isinstance(input, PackedSequence):
-            return _packed_like(output, batch.lengths, input), (h_n, c_n)
-        if input.dim() == 2:
-            return output.squeeze(0), (h_n.squeeze(1), c_n.squeeze(1))
-        return output if self.batch_first else output.transpose(0, 1), (h_n, c_n)
+            return _packed_like(output, batch.lengths, input), last
+        if batch.is_single:
+            return output.squeeze(0), last
+        return output if self.batch_first else output.transpose(0, 1), last
 
-    def _run(self, batch: "_Batch", initial: Sequence[LSTMState | None]) -> tuple[Tensor, list[LSTMState]]:
-        """All layers over a padded batch: outputs [batch, frames, directions * H], last states layer by layer."""
+    def _run(self, batch: "_Batch", initial: Sequence[State | None]) -> tuple[Tensor, list[State]]:
+        """All layers over a padded batch: outputs [batch, frames, size], last states layer by layer."""
         frames = batch.frames
-        states: list[LSTMState] = []
+        states: list[State] = []
         for number, layer in enumerate(self.layers):
             if number:
                 frames = functional.dropout(frames, self.dropout, self.training)
@@ -225,13 +250,17 @@ class LSTM(nn.Module):
                 states.append(state)
         return frames, states
 
-    def _initial(self, hx: States | None, batch: "_Batch") -> list[LSTMState | None]:
-        """Return the state that each layer and direction starts from, [batch, H]."""
+    def _initial(self, hx: States | None, batch: "_Batch") -> list[State | None]:
+        """Return the state that each layer and direction starts from, [batch, ...]."""
         count = self.num_layers * self.num_directions
         if hx is None:
             return [None] * count
-        expected = (count, self.hidden_size) if batch.is_single else (count, batch.frames.shape[0], self.hidden_size)
-        for name, part in zip(("h_0", "c_0"), hx, strict=True):
+        zeros = self._directions()[0].cell.initial_state(batch.frames.shape[0])
+        names, parts = [f"{field[0]}_0" for field in zeros._fields], (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        if len(parts) != len(names):
+            raise ArgumentError(f"the state has {len(parts)} parts, expected {len(names)}: {', '.join(names)}")
+        for name, part, zero in zip(names, parts, zeros, strict=True):
+            expected = (count, *zero.shape[batch.is_single :])
             if part.shape != expected:
                 raise ArgumentError(f"{name} has the shape {list(part.shape)}, expected {list(expected)}")
             if part.device != batch.frames.device or not part.is_floating_point():
@@ -239,8 +268,8 @@ class LSTM(nn.Module):
                     f"{name} is {part.dtype} on {part.device}, but the input is {batch.frames.dtype} on "
                     f"{batch.frames.device}: convert it, for example with {name}.to(input)"
                 )
-        hidden, cell = (part.unsqueeze(1) if batch.is_single else part for part in hx)
-        return [LSTMState(*pair) for pair in zip(hidden.unbind(0), cell.unbind(0), strict=True)]
+        rows = (part.unsqueeze(1) if batch.is_single else part for part in parts)
+        return [filled(zeros, each) for each in zip(*(part.unbind(0) for part in rows), strict=True)]
 
     def _directions(self) -> list[RecurrentLayer]:
         """Layers of one direction in the order of `h_n`."""
@@ -311,11 +340,11 @@ def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[
             "requires_grad_(False)"
         )
     if options.get("proj_size") and not takes("proj_size"):
-        raise ArgumentError(f"proj_size={options['proj_size']}: no cell projects its output: use proj_size=0")
+        raise ArgumentError(f"proj_size={options['proj_size']}: use cell='projected_lstm', which projects its output")
     return {name: value for name, value in options.items() if name not in ("bias", "proj_size") or takes(name)}
 
 
-def _factory(cell: str | CellFactory | Callable[..., LSTMCell], options: dict[str, Any]) -> CellFactory:
+def _factory(cell: str | CellFactory | Callable[..., RecurrentCell], options: dict[str, Any]) -> CellFactory:
     if isinstance(cell, str):
         card = build.option("cell", cell)
         options = _own_options(build.parameters(build.resolve(card["_target_"])).__contains__, options)

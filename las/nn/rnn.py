@@ -1,13 +1,13 @@
 """Cells over time: one over padded frames, two in opposite directions, by the kernel that is chosen for them."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.recurrent import RecurrentCell, State
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import (
     PLAIN,
@@ -23,7 +23,7 @@ from las.nn.normalisation import reverse
 
 Outputs = Float[Tensor, "batch frames output"]
 
-CellFactory = Callable[[int, int], LSTMCell]
+CellFactory = Callable[[int, int], RecurrentCell]
 """Makes a cell from (input_size, hidden_size): a `functools.partial` that the config built."""
 
 
@@ -41,10 +41,10 @@ class RecurrentLayer(nn.Module):
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.cell = cell(input_size, hidden_size)
-        self.output_size = hidden_size
+        self.output_size = self.cell.output_size
 
-    def forward(self, frames: Frames, num_frames: Lengths, state: LSTMState | None = None) -> tuple[Outputs, LSTMState]:
-        """[batch, frames, input_size] to outputs [batch, frames, H] (zero in padding) and the last state."""
+    def forward(self, frames: Frames, num_frames: Lengths, state: State | None = None) -> tuple[Outputs, State]:
+        """[batch, frames, input_size] to outputs [batch, frames, output_size], zero in padding, and the last state."""
         outputs, (last,) = _run([self], frames, num_frames, [state])
         return outputs, last
 
@@ -53,7 +53,7 @@ class Direction(NamedTuple):
     """One cell of a layer on a batch, in its own reading order."""
 
     name: str
-    cell: LSTMCell
+    cell: RecurrentCell
     inputs: Frames
     outputs: Outputs
 
@@ -88,7 +88,7 @@ class UnidirectionalLayer(ListenerLayer):
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.forwards = RecurrentLayer(cell, input_size, hidden_size)
-        self.output_size = hidden_size
+        self.output_size = self.forwards.output_size
 
     def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         return self.forwards(frames, num_frames)[0]
@@ -110,10 +110,10 @@ class BidirectionalLayer(ListenerLayer):
         super().__init__()
         self.forwards = RecurrentLayer(cell, input_size, hidden_size)
         self.backwards = RecurrentLayer(cell, input_size, hidden_size)
-        self.output_size = 2 * hidden_size
+        self.output_size = 2 * self.forwards.output_size
 
     def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
-        """[batch, frames, input_size] to [batch, frames, 2H]: forwards then backwards, zero in padding."""
+        """[batch, frames, input_size] to [batch, frames, output_size]: forwards then backwards, zero in padding."""
         return self.with_states(frames, num_frames)[0]
 
     def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
@@ -125,7 +125,7 @@ class BidirectionalLayer(ListenerLayer):
 
     def with_states(
         self, frames: Frames, num_frames: Lengths, states: States = (None, None)
-    ) -> tuple[Outputs, tuple[LSTMState, LSTMState]]:
+    ) -> tuple[Outputs, tuple[State, State]]:
         """Return the outputs as `forward` gives them and the last state of each direction, from initial states of each.
 
         The last state backwards is that after a row's first frame.
@@ -146,11 +146,11 @@ def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, s
     return PLAIN.layer(cells, frames, num_frames, states)
 
 
-def _computed(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
+def _computed(cells: Sequence[Any], frames: Tensor, num_frames: Tensor, states: States) -> Unrolled:
     """`_run` where the values of tensors are known."""
     kernel = choice.select_kernel(cells[0], frames)
     found = kernel.layer(cells, frames, num_frames, states)
-    if kernel is PLAIN or not (found[0].requires_grad and torch.is_grad_enabled()):
+    if kernel.device is None or not (found[0].requires_grad and torch.is_grad_enabled()):
         return found
     return twice_differentiable(cells, frames, num_frames, states, found)
 

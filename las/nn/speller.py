@@ -23,8 +23,9 @@ from torch.nn import functional
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
-from las.nn.cells.base import LSTMCell, LSTMState
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.recurrent import State as CellState
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
 from las.nn.kernels.base import uncompiled
@@ -54,7 +55,7 @@ FIRST_INPUTS = ("embedding", "zeros")
 class SpellerState(NamedTuple):
     """The state of a decoding step; every tensor is [batch, beam, ...]."""
 
-    layers: tuple[LSTMState, ...]
+    layers: tuple[CellState, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
     attention: State
@@ -138,14 +139,14 @@ class Speller(ScheduledModule):
         size = embedding_size + value_size
         for _ in range(num_layers):
             self.cells.append(cell(size, hidden_size))
-            size = hidden_size
-        self.attention = attention(hidden_size, value_size)
+            size = self._cells[-1].output_size
+        self.attention = attention(size, value_size)
         self.reads_token = readout_reads == "state_and_token"
         self.activation, self.pooled = READOUTS[readout]
         width = readout_size or hidden_size
         if width % self.pooled:
             raise ArgumentError(f"readout_size={width} must be a multiple of {self.pooled} for readout={readout}")
-        self.readout = nn.Linear(hidden_size + value_size + self.reads_token * embedding_size, width)
+        self.readout = nn.Linear(size + value_size + self.reads_token * embedding_size, width)
         self.output = nn.Linear(width // self.pooled, vocab_size)
         self.dropout, self.drops = dropout_mask(dropout), dropout > 0
         self.dropout_at = dropout_at
@@ -159,8 +160,8 @@ class Speller(ScheduledModule):
         return SpellerState(layers, context, weights, self.attention.initial_state(memory))
 
     @property
-    def _cells(self) -> list[LSTMCell]:
-        return cast(list[LSTMCell], [*self.cells])
+    def _cells(self) -> list[RecurrentCell]:
+        return cast(list[RecurrentCell], [*self.cells])
 
     def embed(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
         """Embed previous tokens; the boundary is the first one."""
@@ -247,7 +248,7 @@ class Speller(ScheduledModule):
     def _compiled_step(self, memory: AttentionMemory) -> StepFn:
         readout = cpu.Readout(self.readout, self.pooled, self.output, self.reads_token)
         embedding = self.embed(torch.arange(self.vocab_size, device=memory.values.device))
-        return cpu.CppSearchStep(self._cells, self.attention, embedding, readout, memory)
+        return cpu.CppSearchStep(cast(Any, self._cells), self.attention, embedding, readout, memory)
 
     def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
         """Return the name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
@@ -298,7 +299,7 @@ class Speller(ScheduledModule):
             return fed[:, step]
 
         sampler = draw if self.training and self.scheduled_sampling else None
-        outputs = cpu.forward(self._cells, self.attention, memory, previous, embed, of_layers, sampler)
+        outputs = cpu.forward(cast(Any, self._cells), self.attention, memory, previous, embed, of_layers, sampler)
         embedded = embed(fed, slice(None))
         return self._read(apply_mask(outputs.hidden, of_last), embedded, outputs.contexts), outputs.weights
 
@@ -324,7 +325,7 @@ class Speller(ScheduledModule):
         """Dropout masks of the embedding and of each layer's output, [batch, steps, size]; None without dropout."""
         if not (self.training and self.drops) or self.dropout_at == "output":
             return self.no_masks
-        sizes = [self.embedding.embedding_dim, *(cell.hidden_size for cell in self._cells)]
+        sizes = [self.embedding.embedding_dim, *(cell.output_size for cell in self._cells)]
         return [self.dropout(self.embedding.weight.new_ones(batch, steps, size)) for size in sizes]
 
     def _sample(

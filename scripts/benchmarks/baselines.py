@@ -101,6 +101,17 @@ def lstm(input_size: int, hidden_size: int, directions: int = 1) -> nn.LSTM:
     return nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
 
 
+def projected(input_size: int, hidden_size: int, directions: int = 1) -> nn.LSTM:
+    """`nn.LSTM` with outputs of half its hidden size, as `projected_lstm` has by default."""
+    sizes = {"proj_size": hidden_size // 2}
+    return nn.LSTM(input_size, hidden_size, batch_first=True, bidirectional=directions == 2, **sizes)
+
+
+def gru(input_size: int, hidden_size: int, directions: int = 1) -> nn.GRU:
+    """`nn.GRU`."""
+    return nn.GRU(input_size, hidden_size, batch_first=True, bidirectional=directions == 2)
+
+
 def haste(input_size: int, hidden_size: int) -> nn.Module:
     """The layer-normalised LSTM of lmnt-com/haste: the same function as `ln_global`, in fp32."""
     return Padded(importlib.import_module("haste_pytorch").LayerNormLSTM(input_size, hidden_size, batch_first=True))
@@ -140,6 +151,8 @@ BASELINES = {
     "lstm_packed": Baseline(lambda *sizes: Packed(lstm(*sizes)), ragged=True),
     "lstm_best": on_whole_rows(each_way(lambda *sizes: Padded(lstm(*sizes))), needs_gpu=True, dtype=torch.float16),
     "lstm_graph": on_whole_rows(lambda *sizes: Padded(lstm(*sizes)), needs_gpu=True, captured=True),
+    "projected": Baseline(lambda *sizes: Padded(projected(*sizes)), cell="projected_lstm"),
+    "gru": Baseline(lambda *sizes: Padded(gru(*sizes)), cell="gru"),
     "naive": on_whole_rows(each_way(Naive), cell="ln_global"),
     "haste": on_whole_rows(
         each_way(haste), needs_gpu=True, module="haste_pytorch", dtype=torch.float32, cell="ln_global"

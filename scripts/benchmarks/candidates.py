@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.baselines import BASELINES, Baseline
 from benchmarks.shapes import Shape
-from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.kernels import choice
 from las.nn.listener import reduce_time
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
@@ -81,7 +81,7 @@ class LayerLoop(nn.Module):
 
     def forward(self, frames: Tensor, num_frames: Tensor) -> Tensor:
         outputs = []
-        for turn, cell in enumerate(cast(Iterable[LSTMCell], self.cells)):
+        for turn, cell in enumerate(cast(Iterable[RecurrentCell], self.cells)):
             state, rows = cell.initial_state(len(frames)), []
             for gates in cell.input_gates(frames.flip(1) if turn else frames).unbind(1):
                 state = cell.step(gates, state)
@@ -126,7 +126,7 @@ def _kernel(
     kernel: str, name: str, shape: Shape, cell: CellFactory, dtype: torch.dtype, frames: Tensor
 ) -> Candidate | Refused:
     layers = Stack(shape, partial(KernelLayer, kernel, cell)).to(frames.device, dtype)
-    first_cell = next(module for module in layers.modules() if isinstance(module, LSTMCell))
+    first_cell = next(module for module in layers.modules() if isinstance(module, RecurrentCell))
     reason = choice.refusal(choice.KERNELS[kernel], first_cell, frames.to(dtype))
     return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
 

@@ -11,7 +11,7 @@ from benchmarks.models import noise
 from las.config.build import Config, build
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
-from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell
 from las.runtime.errors import ConfigError
@@ -72,9 +72,9 @@ def duration_s(batch: Batch, corpus: Corpus) -> float:
     return int(batch.num_samples.sum()) / corpus.sample_rate
 
 
-def cells(model: ListenAttendSpell) -> list[LSTMCell]:
+def cells(model: ListenAttendSpell) -> list[RecurrentCell]:
     """All cells of a model, the listener's first."""
-    return [module for module in model.modules() if isinstance(module, LSTMCell)]
+    return [module for module in model.modules() if isinstance(module, RecurrentCell)]
 
 
 def card(model: ListenAttendSpell) -> str:

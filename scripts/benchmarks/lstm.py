@@ -10,6 +10,7 @@ from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.shapes import SHAPES, Shape
 from las.config.build import build, option
+from las.nn.cells.base import LSTMCell
 from las.nn.rnn import CellFactory
 from las.training import memory
 
@@ -34,6 +35,8 @@ COLUMNS = (
     TableColumn("/ lstm", number("ratio_to_lstm")),
     TableColumn("/ packed", number("ratio_to_packed")),
     TableColumn("/ best", number("ratio_to_best")),
+    TableColumn("/ projected", number("ratio_to_projected")),
+    TableColumn("/ gru", number("ratio_to_gru")),
     TableColumn("plain / it", number("times_faster_than_plain")),
     TableColumn("naive / it", number("times_faster_than_naive")),
     TableColumn("peak MB", number("peak_bytes", 0, 1e-6)),
@@ -105,6 +108,7 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
     shape = settings.shapes[name]
     runs = [LayerRun(candidate, shape, frames) for candidate in candidates]
     operations = 3 * peak.layer_operations(shape)
+    has_products_of_lstms = {each.cell: _is_lstm(each.cell) for each in candidates}
     for candidate, run, (forward, total) in zip(candidates, runs, spreads(settings, name, runs), strict=True):
         run.clear()
         allocated = memory.allocated(run.total, settings.device)
@@ -114,7 +118,9 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
             "dtype": str(candidate.dtype).removeprefix("torch."),
             "forward_ms": forward.median,
             "peak_bytes": allocated,
-            "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype),
+            "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype)
+            if has_products_of_lstms[candidate.cell]
+            else None,
             "resident_bytes": memory.resident(run.total, settings.device),
             "prepare_s": candidate.prepare_s,
             "note": "" if candidate.prepare_s is None else f"compiled or captured in {candidate.prepare_s:.0f} s",
@@ -125,12 +131,21 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
         yield row
 
 
+def _is_lstm(name: str) -> bool:
+    """Return whether the cell of an option multiplies W [4H, input] and U [4H, H]."""
+    cell = build(option("cell", name), where=name)(2, 2)
+    return isinstance(cell, LSTMCell) and cell.output_size == cell.hidden_size
+
+
 RATIOS = {
-    "ratio_to_lstm": "lstm",
-    "ratio_to_packed": "lstm_packed",
-    "ratio_to_best": "lstm_best",
-    "ratio_to_graph": "lstm_graph",
+    "ratio_to_lstm": ("lstm", "lstm"),
+    "ratio_to_packed": ("lstm_packed", "lstm"),
+    "ratio_to_best": ("lstm_best", "lstm"),
+    "ratio_to_graph": ("lstm_graph", "lstm"),
+    "ratio_to_projected": ("projected", "projected_lstm"),
+    "ratio_to_gru": ("gru", "gru"),
 }
+"""Ratios, and implementation and cell of what each is to."""
 
 
 def compared(table: Sequence[Row]) -> list[Row]:
@@ -139,7 +154,7 @@ def compared(table: Sequence[Row]) -> list[Row]:
     peaks = {row["implementation"]: row["peak_bytes"] for row in table if row["cell"] == "lstm"}
     rows = []
     for row in table:
-        ratios = {key: _ratio(row["total_ms"], totals.get((name, "lstm"))) for key, name in RATIOS.items()}
+        ratios = {key: _ratio(row["total_ms"], totals.get(other)) for key, other in RATIOS.items()}
         for loop in ("plain", "naive"):
             ratios[f"times_faster_than_{loop}"] = _ratio(totals.get((loop, row["cell"])), row["total_ms"])
         ratios["peak_to_lstm"] = _ratio(row["peak_bytes"], peaks.get("lstm"))

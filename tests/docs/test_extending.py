@@ -27,21 +27,21 @@ from las.cli import main
 from las.data.loader import BatchSize, Loader, sequential
 from las.reproduction import jobs, recipe
 from las.config.build import build, compose
-from las.nn.cells.ln_input import LNInputLSTMCell
+from las.nn.cells.fast_weights import FastWeightCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.attention.cosine import CosineAttention
 
 mine = recipe.read("mine")
 given = jobs.overrides_of(mine, mine.rows[1], "open", ["corpus=folder", f"corpus.root={sys.argv[1]}"])
 config = compose("train", list(given))
-assert config["name"] == "ln_input_joined" and config["run_dir"] == "runs/ln_input_joined/folder/seed1"
+assert config["name"] == "fast_joined" and config["run_dir"] == "runs/fast_joined/folder/seed1"
 corpus = build(config["corpus"], where="corpus")
 prepared = corpus.prepare(sys.argv[2])
 assert {split: len(found) for split, found in prepared.items()} == {"train": 2, "dev": 1, "test": 1}
 assert corpus.problems(prepared["train"], lambda samples: samples) == []
 assert corpus.normalise("HI Ho") == ["hi", "ho"] and prepared["train"][0].speaker == "ann"
 model = build(config["model"], where="model")(corpus.sample_rate, corpus.tokens.size)
-assert type(model.listener.layers[0].forwards.cell) is LNInputLSTMCell
+assert type(model.listener.layers[0].forwards.cell) is FastWeightCell
 assert type(model.speller.cells[0]) is LNJoinedLSTMCell and model.speller.cells[0].cell_norm == "state"
 assert type(model.speller.attention) is CosineAttention
 loader = Loader(prepared["train"], corpus.tokens, corpus.sample_rate, num_workers=0)

@@ -1,4 +1,4 @@
-"""Cells, gates and states to put into the kernels of `choice.KERNELS`, and what comes out of them."""
+"""Cells, gates and states to put into the hand-written kernels of `choice.KERNELS`, and what comes out of them."""
 
 import copy
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def compiler() -> str:
 compiles = pytest.mark.skipif(not compiler(), reason="there is no C++ compiler")
 IN_HALF_PRECISION = "persistent"
 """The kernel that `test_persistent` tests, as it computes nothing else."""
-EXACT = [name for name in choice.KERNELS if name not in ("plain", IN_HALF_PRECISION)]
+EXACT = [name for name, each in choice.KERNELS.items() if each.device and name != IN_HALF_PRECISION]
 every_kernel = pytest.mark.parametrize("kernel", EXACT)
 every_cell = pytest.mark.parametrize("name", CELLS)
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)

@@ -19,6 +19,7 @@ from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, 
 from las.nn.attention.base import Attention
 from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.cells.norms import CellNorm
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.features import Features
 from las.nn.listener import FrontEnd
 from las.nn.losses import TrainingLoss
@@ -46,6 +47,24 @@ class SmallestCell(LSTMCell):
 
     def gates(self, input_gates: Tensor, hidden: Tensor) -> Tensor:
         return input_gates + hidden.repeat_interleave(NUM_GATES, -1)
+
+
+class SmallestState(NamedTuple):
+    hidden: Tensor
+    sums: Tensor  # [..., H, 2]
+
+
+class SmallestRecurrentCell(RecurrentCell):
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.inputs = nn.Linear(input_size, hidden_size)
+
+    def step(self, input_gates: Tensor, state: SmallestState) -> SmallestState:
+        sums = 0.5 * state.sums + self.inputs(input_gates).unsqueeze(-1)
+        return SmallestState(sums.sum(-1).tanh(), sums)
+
+    def initial_state(self, *batch: int) -> SmallestState:
+        return SmallestState(self.zeros(*batch, self.hidden_size), self.zeros(*batch, self.hidden_size, 2))
 
 
 class SmallestCellNorm(CellNorm):

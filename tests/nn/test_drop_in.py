@@ -179,7 +179,7 @@ ROWS = [
     Row("`half()`, `bfloat16()`, `double()`", "yes", "yes", converted),
     Row("`device=`, `dtype=`", "yes", "yes", made_elsewhere),
     Row("`bias=False`", "yes", "no: the cell decides which biases there are", lambda make: stack(make, bias=False)),
-    Row("`proj_size=2`", "yes", "no: no cell projects its output", lambda make: stack(make, proj_size=2)),
+    Row("`proj_size=2`", "yes", 'no: `cell="projected_lstm"` takes it', lambda make: stack(make, proj_size=2)),
     Row(
         "arguments after `num_layers` without names",
         "yes",

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from cell_cases import every_cell, factory_of
+from cell_cases import every_cell, factory_of, state_of
 from parameters import moved
 from torch import Tensor
 
 import las
-from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.base import LSTMCell
 from las.nn.kernels import choice
 from las.nn.kernels.base import PLAIN, Kernel, PlainKernel
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
@@ -41,23 +41,23 @@ def assert_same(actual: object, expected: object) -> None:
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
 def test_padded_frames_reach_no_output_state_or_gradient(name: str, poison: float) -> None:
     layer = layer_of(name)
-    state = LSTMState(*torch.randn(2, 4, HIDDEN, dtype=torch.float64))
+    state = state_of(layer.cell, 4)
     clean = random_frames()
     padding = torch.arange(5) >= LENGTHS.unsqueeze(1)
     results = []
     for value in (0.0, poison):
         frames = clean.masked_fill(padding.unsqueeze(-1), value).requires_grad_()
         outputs, last = layer(frames, LENGTHS, state)
-        loss = outputs.square().sum() + last.hidden.sum() + last.cell.square().sum()
+        loss = outputs.square().sum() + sum(part.square().sum() for part in last)
         gradients = torch.autograd.grad(loss, [frames, *layer.parameters()])
         results.append([outputs, *last, *gradients])
     assert_same(results[1], results[0])
-    outputs, hidden, cell, gradient = results[1][:4]
+    outputs, last, gradient = results[1][0], results[1][1 : 1 + len(state)], results[1][1 + len(state)]
     assert not outputs[padding].any() and not gradient[padding].any()
     assert gradient[~padding].any(-1).all()
-    assert torch.equal(hidden[3], state.hidden[3]) and torch.equal(cell[3], state.cell[3])  # a row without frames
+    assert all(torch.equal(part[3], before[3]) for part, before in zip(last, state, strict=True))  # without frames
     for row, length in enumerate(LENGTHS[:3].tolist()):
-        assert torch.equal(hidden[row], outputs[row, length - 1])
+        assert torch.equal(last[0][row], outputs[row, length - 1])
 
 
 @every_cell

@@ -47,6 +47,7 @@ MODEL = {
 PARTS: dict[str, dict[str, Any]] = {
     "loss": {"loss": part("Loss")},
     "cell": {"model.listener.cell": made("Cell"), "model.speller.cell": made("Cell")},
+    "recurrent_cell": {"model.listener.cell": made("RecurrentCell"), "model.speller.cell": made("RecurrentCell")},
     "norm": {"model.listener.cell": {"_target_": "las.LNJoinedLSTMCell", "_partial_": True, "norm": made("CellNorm")}},
     "attention": {"model.speller.attention": made("Attention")},
     "layer": {"model.listener.layer": made("Layer")},
@@ -105,7 +106,7 @@ def run_through(root: Path, las: Las, parts: dict[str, Any]) -> dict[str, Any]:
 
 def test_there_is_one_of_every_base_class() -> None:
     text = json.dumps(PARTS)
-    helpers = {"SmallestDecoder", "SmallestBatchScorer", "SmallestBatchConstraint"}
+    helpers = {"SmallestState", "SmallestDecoder", "SmallestBatchScorer", "SmallestBatchConstraint"}
     assert [name for name in CLASSES if f"las.{name}" not in text and name not in helpers] == []
 
 

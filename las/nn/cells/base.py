@@ -5,22 +5,19 @@ A variant subclasses `LSTMCell`, declares its parameters and defines what differ
     input_gates(frames)            W x: the part of the gate pre-activations that needs no recurrence, for all frames
     gates(input_gates, hidden)     input_gates + U h: the complete pre-activations of one step
 
-The gate order is i, f, g, o everywhere in this package.
-
-A cell with statistics over the batch (batch norm) must know which frames are padding: it also defines
-`padded_input_gates` or `padded_step`. Other cells need not know that batches are padded.
+The gate order is i, f, g, o everywhere in this package. Cells with another state subclass `RecurrentCell` instead.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from las.nn.cells.norms import CellNorm, LayerNorm
-from las.runtime.errors import ConfigError, require_known
+from las.nn.cells.recurrent import Frames, Gates, Hidden, RecurrentCell, gate_weight
+from las.runtime.errors import require_known
 
 NUM_GATES = 4
 
@@ -28,13 +25,6 @@ CELL_NORMS = ("none", "output", "state", "both")
 
 Map = Callable[[Tensor], Tensor]
 """A function from a tensor to one of the same shape."""
-
-Frames = Float[Tensor, "*batch input"]
-Gates = Float[Tensor, "*batch gates"]
-"""Gate pre-activations i, f, g, o, side by side: 4H."""
-Hidden = Float[Tensor, "*batch hidden"]
-Mask = Bool[Tensor, "*batch"]
-"""False where a frame is padding."""
 
 
 class LSTMState(NamedTuple):
@@ -50,7 +40,7 @@ class LSTMState(NamedTuple):
     cell: Hidden
 
 
-class LSTMCell(nn.Module):
+class LSTMCell(RecurrentCell):
     """Base class of LSTM cells; a subclass makes its parameters and defines `input_gates` or `gates`, or both.
 
     It has the memory update that every variant shares (Hochreiter & Schmidhuber 1997; Gers et al. 2000):
@@ -102,12 +92,8 @@ class LSTMCell(nn.Module):
         forget_bias: float = 0.0,
         eps: float = 1e-5,
     ) -> None:
-        super().__init__()
+        super().__init__(input_size, hidden_size)
         require_known("cell_norm", cell_norm, CELL_NORMS)
-        if hidden_size < 1:
-            raise ConfigError(f"hidden_size={hidden_size} must be at least 1")
-        self.input_size = input_size
-        self.hidden_size = hidden_size
         self.cell_norm = cell_norm
         self.norm = norm
         self.forget_bias = float(forget_bias)
@@ -118,17 +104,19 @@ class LSTMCell(nn.Module):
             self.memory_norm = norm()
 
     def weights(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """Return new parameters W [4H, input_size] and U [4H, H], initialised Glorot-uniform gate by gate."""
-        input_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.input_size))
-        recurrent_weight = nn.Parameter(torch.empty(NUM_GATES * self.hidden_size, self.hidden_size))
-        for weight in (input_weight, recurrent_weight):
-            for block in weight.data.chunk(NUM_GATES):
-                nn.init.xavier_uniform_(block)
-        return input_weight, recurrent_weight
+        """Return new parameters W [4H, input_size] and U [4H, output_size], initialised Glorot-uniform gate by gate."""
+        of_frames = gate_weight(NUM_GATES, self.hidden_size, self.input_size)
+        return of_frames, gate_weight(NUM_GATES, self.hidden_size, self.output_size)
 
     def gate_bias(self) -> nn.Parameter:
         """Return the parameter of 4H values that is added to the gates after any norm of W x + U h."""
         return cast(nn.Parameter, self.bias)
+
+    def constant_bias(self) -> Tensor:
+        """Return zeros but for the forget bias in its gate, [4H]."""
+        forget = self.zeros(NUM_GATES, self.hidden_size)
+        forget[1] = self.forget_bias
+        return forget.flatten()
 
     def weights_changed(self) -> None:
         """Set the parameters that start from W and U; called when these have new initial values."""
@@ -141,17 +129,9 @@ class LSTMCell(nn.Module):
         """Gate pre-activations i, f, g, o of one step, [..., 4H]."""
         return input_gates + functional.linear(hidden, self.recurrent_weight)
 
-    def padded_input_gates(self, frames: Frames, mask: Mask) -> Gates:
-        """Return the result of `input_gates` for padded frames, which are zero where the mask is False."""
-        return self.input_gates(frames)
-
     def step(self, input_gates: Gates, state: LSTMState) -> LSTMState:
         """Return the state after one frame. The output of the cell is its `hidden`."""
         return self.update_memory(self.gates(input_gates, state.hidden), state.cell)
-
-    def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
-        """Return the result of `step` at frame `frame` of padded rows; it is discarded where the mask is False."""
-        return self.step(input_gates, state)
 
     def update_memory(
         self, gates: Gates, cell: Hidden, *, candidate: Map = torch.tanh, norm: Map | None = None
@@ -179,13 +159,8 @@ class LSTMCell(nn.Module):
         return cell
 
     def initial_state(self, *batch: int) -> LSTMState:
-        """Zeros [*batch, H] on the device and of the type of the parameters."""
-        parameter = next(self.parameters())
-        zeros = parameter.new_zeros(*batch, self.hidden_size)
+        zeros = self.zeros(*batch, self.hidden_size)
         return LSTMState(zeros, zeros)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.hidden_size}, cell_norm={self.cell_norm}, "
-            f"forget_bias={self.forget_bias:g}, eps={self.eps:g}"
-        )
+        return f"{super().extra_repr()}, cell_norm={self.cell_norm}, forget_bias={self.forget_bias:g}, eps={self.eps:g}"

@@ -6,10 +6,11 @@ gates = W x + U h + b
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell
+from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.recurrent import Frames, Gates
 
 
 class PlainLSTMCell(LSTMCell):
@@ -22,3 +23,7 @@ class PlainLSTMCell(LSTMCell):
 
     def input_gates(self, frames: Frames) -> Gates:
         return functional.linear(frames, self.input_weight, self.bias)
+
+    def torch_weights(self) -> list[Tensor]:
+        """Return the parameters of an equal `torch.nn.LSTM`: W, U and two biases."""
+        return [self.input_weight, self.recurrent_weight, self.bias, self.constant_bias()]

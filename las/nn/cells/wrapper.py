@@ -7,7 +7,9 @@ Wherever a config chooses a cell, it may choose a wrapper and the cell inside it
 from collections.abc import Callable
 from typing import Any
 
-from las.nn.cells.base import Frames, Gates, Hidden, LSTMCell, LSTMState, Mask
+from las.nn.cells.base import LSTMCell, LSTMState
+from las.nn.cells.recurrent import Frames, Gates, Hidden, Mask
+from las.runtime.errors import ConfigError
 
 
 class WrapperLSTMCell(LSTMCell):
@@ -21,6 +23,9 @@ class WrapperLSTMCell(LSTMCell):
     def __init__(self, input_size: int, hidden_size: int, *, cell: Callable[..., LSTMCell], **options: Any) -> None:
         super().__init__(input_size, hidden_size)
         self.cell = cell(input_size, hidden_size, **options)
+        if not isinstance(self.cell, LSTMCell):
+            raise ConfigError(f"{type(self).__name__} takes LSTM cells, and {type(self.cell).__name__} is none")
+        self.output_size = self.cell.output_size
         self.cell_norm, self.forget_bias, self.eps = self.cell.cell_norm, self.cell.forget_bias, self.cell.eps
 
     def input_gates(self, frames: Frames) -> Gates:
@@ -37,6 +42,9 @@ class WrapperLSTMCell(LSTMCell):
 
     def padded_step(self, input_gates: Gates, state: LSTMState, frame: int, mask: Mask) -> LSTMState:
         return self.after(self.cell.padded_step(input_gates, self.before(state), frame, mask), state)
+
+    def initial_state(self, *batch: int) -> LSTMState:
+        return self.cell.initial_state(*batch)
 
     def before(self, state: LSTMState) -> LSTMState:
         """Return the state from which the inner cell starts its step."""

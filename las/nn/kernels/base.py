@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
@@ -21,13 +21,15 @@ from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
+from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.nested import filled
 from las.nn.normalisation import mask_of, reverse
 
 Frames = Float[Tensor, "batch frames input"]
 """Padded frames of a layer."""
 
 Gates = Float[Tensor, "batch frames gates"]
-"""`input_gates` of all frames, [batch, frames, 4H]."""
+"""`input_gates` of all frames, [batch, frames, 4H] for an LSTM."""
 
 InputGates = Sequence[Gates]
 """`input_gates` of each direction, in the order of the frames."""
@@ -35,11 +37,14 @@ InputGates = Sequence[Gates]
 Lengths = Int[Tensor, "batch"]
 """True lengths, [batch]; frames from there on are padding."""
 
-States = Sequence[LSTMState | None]
-"""The initial state of each direction, [batch, H]; None for zeros."""
+States = Sequence[State | None]
+"""The initial state of each direction, [batch, ...]; None for that of the cell."""
 
-Unrolled = tuple[Float[Tensor, "batch frames outputs"], list[LSTMState]]
-"""Outputs [batch, frames, directions * H], zero in padding, and the last state of each direction, [batch, H]."""
+Unrolled = tuple[Float[Tensor, "batch frames outputs"], list[State]]
+"""Outputs [batch, frames, directions * output size], zero in padding, and the last state of each direction."""
+
+Cell = Any
+"""A `RecurrentCell`; a kernel of `FORMS` may say that it gets an `LSTMCell`."""
 
 
 class Kernel:
@@ -50,22 +55,22 @@ class Kernel:
     """
 
     device: str | None = None
-    """Type of the device where it computes the cells of `FORMS`; None for a kernel that computes any cell anywhere."""
+    """Type of the device where it computes the cells of `FORMS`; None for torch's operations, anywhere."""
 
     tried_as: tuple[int, torch.dtype] | None = None
     """Hidden size and type of the self-test; None for those of each call, where code is compiled for them."""
 
-    def unsupported_reason(self, cell: LSTMCell, like: Tensor) -> str:
+    def unsupported_reason(self, cell: Cell, like: Tensor) -> str:
         """Return the reason why it cannot compute this cell in this tensor's type on its device; empty if it can."""
         return ""
 
     def recurrence(
-        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+        self, cells: Sequence[Cell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
         """Return the outputs and last states from `input_gates`."""
         raise TypeError(f"{type(self).__name__} must define recurrence")
 
-    def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
+    def layer(self, cells: Sequence[Cell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
         """`recurrence` from the frames themselves, whose padding may hold anything."""
         gates = [input_gates(cell, frames, num_frames) for cell in cells]
         return self.recurrence(cells, gates, num_frames, states)
@@ -76,16 +81,16 @@ def values_are_unknown() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
-def input_gates(cell: LSTMCell, frames: Frames, num_frames: Lengths) -> Gates:
-    """Return the contribution of the frames to the gates of a cell, [batch, frames, 4H], whatever padding holds."""
+def input_gates(cell: RecurrentCell, frames: Frames, num_frames: Lengths) -> Gates:
+    """Return `input_gates` of a cell for all frames, [batch, frames, 4H] for an LSTM, whatever padding holds."""
     # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
     mask = mask_of(num_frames, frames.shape[1], frames.device)
     return cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
 
 
 def one_by_one(
-    unroll: Callable[[LSTMCell, Tensor, Tensor, LSTMState | None], tuple[Tensor, LSTMState]],
-    cells: Sequence[LSTMCell],
+    unroll: Callable[[Any, Tensor, Tensor, State | None], tuple[Tensor, State]],
+    cells: Sequence[Cell],
     input_gates: InputGates,
     num_frames: Lengths,
     states: States,
@@ -99,17 +104,17 @@ def one_by_one(
 
 
 def unroll(
-    cell: LSTMCell, input_gates: Gates, num_frames: Lengths, state: LSTMState | None = None
-) -> tuple[Float[Tensor, "batch frames hidden"], LSTMState]:
+    cell: RecurrentCell, input_gates: Gates, num_frames: Lengths, state: State | None = None
+) -> tuple[Float[Tensor, "batch frames outputs"], State]:
     """One cell over padded frames.
 
     Args:
-        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H].
+        input_gates: `cell.input_gates` of all frames, [batch, frames, 4H] for an LSTM.
         num_frames: true lengths, [batch]; frames from there on are padding.
-        state: the initial state, [batch, H]; zeros by default.
+        state: the initial state, [batch, ...]; `cell.initial_state` by default.
 
     Returns:
-        Outputs [batch, frames, H], zero in padding, and the state after each row's last true frame.
+        Outputs [batch, frames, output size], zero in padding, and the state after each row's last true frame.
 
     >>> import las, torch
     >>> cell, frames = las.LNJoinedLSTMCell(80, 256), torch.randn(2, 50, 80)
@@ -128,22 +133,25 @@ def unroll(
     for frame, gates in enumerate(input_gates.unbind(1)):
         new_state = cell.padded_step(gates, state, frame, mask[:, frame])
         if frame >= always_true:
-            keep = mask[:, frame].unsqueeze(-1)
-            new_state = LSTMState(
-                torch.where(keep, new_state.hidden, state.hidden), torch.where(keep, new_state.cell, state.cell)
-            )
+            new_state = chosen(mask[:, frame], new_state, state)
         outputs.append(new_state.hidden)
         state = new_state
     if not outputs:
-        return input_gates.new_zeros(batch, 0, cell.hidden_size), state
+        return input_gates.new_zeros(batch, 0, cell.output_size), state
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
+
+
+def chosen(keep: Bool[Tensor, "batch"], new: State, old: State) -> State:
+    """Return the rows of a new state where `keep` is True, and those of the old one elsewhere."""
+    pairs = zip(new, old, strict=True)
+    return filled(new, [torch.where(keep.view(-1, *[1] * (part.dim() - 1)), part, before) for part, before in pairs])
 
 
 class PlainKernel(Kernel):
     """`unroll` in each direction, for every cell on every device."""
 
     def recurrence(
-        self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
+        self, cells: Sequence[Cell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
         return one_by_one(unroll, cells, input_gates, num_frames, states)
 
@@ -176,7 +184,7 @@ class CellForm(NamedTuple):
     input_biases: tuple[str, ...] = ()
 
 
-FORMS: dict[type[LSTMCell], CellForm] = {
+FORMS: dict[type[RecurrentCell], CellForm] = {
     PlainLSTMCell: CellForm("none", input_biases=("bias",)),
     LNGlobalLSTMCell: CellForm(
         *("apart", "recurrent_norm", "input_norm", "recurrent_gain", "recurrent_bias", "input_gain"),
@@ -217,7 +225,7 @@ def norm_of(cell: LSTMCell) -> str | None:
     return NORMS.get(norms.pop()) if len(norms) == 1 else None
 
 
-def uncompiled(cell: LSTMCell) -> str:
+def uncompiled(cell: Cell) -> str:
     """Return the reason why a cell's equations are not written in C++ and Triton; empty if they are."""
     if type(cell) not in FORMS:
         return "its equations are not among those compiled"
@@ -264,9 +272,7 @@ def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
 
 def forget_bias(cell: LSTMCell) -> Tensor:
     """Zeros but for the forget bias in its gate, [4, H]."""
-    forget = next(cell.parameters()).new_zeros(NUM_GATES, cell.hidden_size)
-    forget[1] = cell.forget_bias
-    return forget
+    return cell.constant_bias().view(NUM_GATES, -1)
 
 
 @runtime_checkable

@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.kernels.base import CLASSES, PLAIN, Kernel, norm_of, uncompiled
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.graphs.capture import captured
 from las.nn.kernels.graphs.replayed import Capture
 from las.nn.kernels.triton.layer import PersistentKernel, TritonKernel
+from las.nn.kernels.unrolled import TorchKernel
 from las.runtime import progress
 from las.runtime.errors import ConfigError, suggest
 
@@ -29,6 +31,7 @@ KERNELS: dict[str, Kernel] = {
     "persistent": PersistentKernel(),
     "triton": TritonKernel(),
     "cpu": CppKernel(),
+    "torch": TorchKernel(),
     "plain": PLAIN,
 }
 """Kernels by name, fastest first."""
@@ -75,7 +78,7 @@ def requested() -> str | Kernel:
     return _kernel.get()
 
 
-def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
+def select_kernel(cell: RecurrentCell, like: Tensor) -> Kernel:
     """Return the kernel of `use_kernel`, or the fastest that computes this cell on this tensor's device and type.
 
     Raises ConfigError if the named kernel cannot compute the cell.
@@ -89,7 +92,7 @@ def select_kernel(cell: LSTMCell, like: Tensor) -> Kernel:
     return kernel
 
 
-def refusal(kernel: Kernel, cell: LSTMCell, like: Tensor) -> str:
+def refusal(kernel: Kernel, cell: Any, like: Tensor) -> str:
     """Return the reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
     if kernel.device is None:
         return kernel.unsupported_reason(cell, like)
@@ -109,7 +112,7 @@ def capture_on(device: torch.device) -> Capture | None:
     return partial(captured, count=1) if device.type == "cuda" and torch.cuda.is_available() else None
 
 
-def explain(cell: LSTMCell, like: Tensor) -> str:
+def explain(cell: RecurrentCell, like: Tensor) -> str:
     """Return a line for the log of a run: the kernel that `select_kernel` returns here, and why no faster one.
 
     Only the tensor's device and type matter; it may be empty. Raises `ConfigError` where `select_kernel` does.
@@ -122,7 +125,7 @@ def explain(cell: LSTMCell, like: Tensor) -> str:
     return f"recurrences: {name} ({listed})" if listed else f"recurrences: {name}"
 
 
-def available(cell: LSTMCell) -> str:
+def available(cell: RecurrentCell) -> str:
     """Return the kernels that compute a cell where it is, fastest first, and why others cannot: `cpu, plain (triton:
     ...)`.
     """
@@ -132,7 +135,7 @@ def available(cell: LSTMCell) -> str:
     return ", ".join(able) + (f" (not {listed})" if listed else "")
 
 
-def _reasons(names: Iterable[str], cell: LSTMCell, like: Tensor) -> str:
+def _reasons(names: Iterable[str], cell: RecurrentCell, like: Tensor) -> str:
     """Reasons why kernels cannot compute a cell: `triton, cpu: ...; ...`."""
     return _grouped({name: refusal(KERNELS[name], cell, like) for name in names})
 

@@ -25,7 +25,7 @@ GIVEN = "Tensor frames, Tensor num_frames, Tensor[] states, Tensor[] parameters,
 CELLS = {cls.__name__: cls for cls in FORMS}
 
 
-def layer(cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states: States) -> Unrolled:
+def layer(cells: Sequence[Any], frames: Tensor, num_frames: Lengths, states: States) -> Unrolled:
     """Return the outputs and last states by the operator."""
     first = [state or cell.initial_state(frames.shape[0]) for cell, state in zip(cells, states, strict=True)]
     outputs, hidden, memory = torch.ops.las.layer(
@@ -52,7 +52,7 @@ def _described(cells: Sequence[LSTMCell]) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _made(description: str, thread: int) -> list[LSTMCell]:
+def _made(description: str, thread: int) -> list[Any]:
     """Cells without memory for their parameters. Each thread has its own: parameters are put into them for a call."""
     read = json.loads(description)
     options = read["options"] | {"norm": CLASSES[read["options"]["norm"]]}

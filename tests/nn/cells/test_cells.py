@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -13,23 +14,26 @@ from cell_cases import (
     cells_whose,
     equations_of,
     every_cell,
+    every_lstm,
     factory_of,
     make,
     material,
     run,
+    state_of,
 )
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
+from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.norms import LayerNorm
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.kernels.base import unroll
+from las.nn.nested import filled
 
 every_cell_norm = pytest.mark.parametrize("cell_norm", CELL_NORMS)
 
 
-def without_norms(cell: LSTMCell, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_norms(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace layer norm, and every function called *_norm that the cell's modules use, by the identity."""
     monkeypatch.setattr(LayerNorm, "forward", lambda self, values, *_: values)
     modules = {cls.__module__ for cls in type(equations_of(cell)).__mro__ if cls.__module__.startswith("las.")}
@@ -72,9 +76,9 @@ def test_without_its_norms_a_cell_is_the_lstm_of_torch(
 
 @every_cell
 def test_gradients_equal_finite_differences(name: str) -> None:
-    """Of outputs and last state, with a padded row, towards frames, h0, c0 and every parameter."""
+    """Of outputs and last state, with a padded row, towards frames, first state and every parameter."""
     cell = make(name, 2, 3)
-    x, state = material(2, 3, 2, 3)
+    x, state = material(2, 3, 2, 3)[0], state_of(cell, 2)
     parameters = {key: parameter.detach().requires_grad_() for key, parameter in cell.named_parameters()}
 
     class Unrolled(nn.Module):
@@ -82,20 +86,21 @@ def test_gradients_equal_finite_differences(name: str) -> None:
             super().__init__()
             self.cell = cell
 
-        def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        def forward(self, x: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
             gates = self.cell.input_gates(x)
-            outputs, last = unroll(self.cell, gates, torch.tensor([3, 2]), LSTMState(h, c))
+            outputs, last = unroll(self.cell, gates, torch.tensor([3, 2]), filled(state, parts))
             return outputs, *last
 
-    def function(x: Tensor, h: Tensor, c: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    def function(*given: Tensor) -> tuple[Tensor, ...]:
+        values = given[1 + len(state) :]
         named = {f"cell.{key}": value for key, value in zip(parameters, values, strict=True)}
-        return functional_call(Unrolled(), named, (x, h, c))
+        return functional_call(Unrolled(), named, given[: 1 + len(state)])
 
     inputs = [part.requires_grad_() for part in (x, *state)]
     assert torch.autograd.gradcheck(function, (*inputs, *parameters.values()), fast_mode=True)
 
 
-@every_cell
+@every_lstm
 @every_cell_norm
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_zero_recurrent_input_at_the_first_frame_stays_finite(name: str, cell_norm: str, dtype: torch.dtype) -> None:
@@ -122,7 +127,7 @@ def test_automatic_mixed_precision_stays_finite_and_near(name: str, dtype: torch
     assert all(parameter.grad.isfinite().all() for parameter in cell.parameters())
 
 
-@every_cell
+@every_lstm
 def test_every_gain_begins_at_the_value_given_and_no_other_does(name: str) -> None:
     cell = factory_of(name)(6, 4)
     if isinstance(cell, WrapperLSTMCell) or name == "weight_norm":  # whose gains are the lengths of rows
