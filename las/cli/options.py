@@ -1,10 +1,11 @@
 """The verbs `list`, `show` and `models`: the config groups, their options with equations, and pretrained models.
 
-Docstrings are read from the source, without importing it, so that no torch is needed.
+Docstrings are read from the source, without importing it, so that no torch is needed but for the parameters of cells.
 """
 
 import ast
 import functools
+import importlib
 import importlib.util
 import re
 import textwrap
@@ -23,10 +24,14 @@ WIDTH = 110
 """Columns of what a line says about an option."""
 SHOWN = 3
 """Keys of a group that the list of groups has."""
+SIZES = 80, 256
+"""Input and hidden size of a cell whose parameters are shown."""
 
 
 def show(arguments: Sequence[str]) -> None:
     """Print an option composed, its file, and the documentation of its class with the equation.
+
+    Of a cell also the parameters, the state, the kernels that compute it on this machine and their kind of speed.
 
     las show GROUP=OPTION, for example cell=ln_global; a place, cell@model.listener.cell=ln_global, is left aside.
     --config-dir=DIR shows options of your own too.
@@ -39,6 +44,31 @@ def show(arguments: Sequence[str]) -> None:
     print(f"# {path}\n{composed(group, name)}")
     if target := target_of(path):
         print(documentation(target))
+    if group == "cell":
+        print(f"\n{on_this_machine(name)}")
+
+
+def on_this_machine(cell: str) -> str:
+    """Return the parameters of a cell at usual sizes, the kernels that compute it here and how these work.
+
+    Says why where it cannot be made: without torch, or for a class of a package that is not trusted.
+    """
+    try:
+        torch: Any = importlib.import_module("torch")
+        choice: Any = importlib.import_module("las.nn.kernels.choice")
+        build: Any = importlib.import_module("las.config.build")
+        made = build.build(build.option("cell", cell), where=f"cell={cell}")(*SIZES)
+    except (ImportError, OSError, ConfigError) as error:
+        return f"parameters and kernels: not listed here ({error})"
+    made.to("cuda" if torch.cuda.is_available() else "cpu")
+    shapes = [f"  {name} {[*parameter.shape]}" for name, parameter in made.named_parameters()]
+    state = ", ".join(f"{name} {[*part.shape[1:]]}" for name, part in made.initial_state(1)._asdict().items())
+    count = sum(parameter.numel() for parameter in made.parameters())
+    like = next(made.parameters())
+    kernel = choice.select_kernel(made, like)
+    first = f"parameters with input_size={SIZES[0]} and hidden_size={SIZES[1]}: {count:,}"
+    where = f"kernels on {like.device.type}, fastest first: {choice.available(made)}"
+    return "\n".join([first, *shapes, f"state: {state}", where, f"speed: {kernel.speed}"])
 
 
 def list(arguments: Sequence[str]) -> None:

@@ -23,9 +23,8 @@ from torch.nn import functional
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
+from las.nn.cells import recurrent
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.cells.recurrent import RecurrentCell
-from las.nn.cells.recurrent import State as CellState
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
 from las.nn.kernels.base import uncompiled
@@ -55,7 +54,7 @@ FIRST_INPUTS = ("embedding", "zeros")
 class SpellerState(NamedTuple):
     """The state of a decoding step; every tensor is [batch, beam, ...]."""
 
-    layers: tuple[CellState, ...]
+    layers: tuple[recurrent.State, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
     attention: State
@@ -160,8 +159,8 @@ class Speller(ScheduledModule):
         return SpellerState(layers, context, weights, self.attention.initial_state(memory))
 
     @property
-    def _cells(self) -> list[RecurrentCell]:
-        return cast(list[RecurrentCell], [*self.cells])
+    def _cells(self) -> list[recurrent.RecurrentCell]:
+        return cast(list[recurrent.RecurrentCell], [*self.cells])
 
     def embed(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
         """Embed previous tokens; the boundary is the first one."""

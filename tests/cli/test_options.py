@@ -39,6 +39,13 @@ def test_every_cell_is_shown_with_its_class(path: Path, las: Las) -> None:
     assert ">>>" not in answer.out and answer.err == "" and f"_target_: {target}" in answer.out
 
 
+def test_a_cell_is_shown_with_its_parameters_and_kernels(las: Las) -> None:
+    said = las("show", "cell=slstm").out
+    assert "  recurrent_weight [1024, 256]\n" in said and "normaliser [256]" in said
+    assert "fastest first: plain (not " in said and "speed: frame by frame" in said
+    assert "fastest first: torch, plain" in las("show", "cell=min_gru").out
+
+
 def test_the_equation_is_shown(las: Las) -> None:
     for given in ("cell=ln_global", "cell@model.speller.cell=ln_global"):
         assert "gates = LN(W x; gain_x, bias_x) + LN(U h; gain_h, bias_h) + b" in las("show", given).out

@@ -57,6 +57,9 @@ class Kernel:
     device: str | None = None
     """Type of the device where it computes the cells of `FORMS`; None for torch's operations, anywhere."""
 
+    speed = "hand-written code for whole layers"
+    """What a person is told of how it computes."""
+
     tried_as: tuple[int, torch.dtype] | None = None
     """Hidden size and type of the self-test; None for those of each call, where code is compiled for them."""
 
@@ -149,6 +152,8 @@ def chosen(keep: Bool[Tensor, "batch"], new: State, old: State) -> State:
 
 class PlainKernel(Kernel):
     """`unroll` in each direction, for every cell on every device."""
+
+    speed = "frame by frame in torch's operations, the slowest way"
 
     def recurrence(
         self, cells: Sequence[Cell], input_gates: InputGates, num_frames: Lengths, states: States

@@ -12,6 +12,8 @@ from las.nn.normalisation import mask_of
 class TorchKernel(Kernel):
     """The `unroll` of a cell that has one, in each direction: functions of torch over all frames."""
 
+    speed = "all frames at once by functions of torch"
+
     def unsupported_reason(self, cell: Cell, like: Tensor) -> str:
         reason: str = cell.not_unrolled(like)
         return reason
