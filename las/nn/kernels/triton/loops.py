@@ -124,8 +124,8 @@ class Forward(TritonLoop):
         size, trace_shape = recipe.hidden_size, (recipe.directions, batch, frames if recipe.plan.keep else 0)
         outputs = weight.new_zeros(batch, frames, recipe.directions * size, dtype=recipe.plan.outputs)
         trace = TritonTrace(
-            weight.new_empty(*trace_shape, NUM_GATES * size, dtype=recipe.plan.operand),
-            weight.new_zeros(*trace_shape, size, dtype=recipe.plan.operand),
+            weight.new_empty(*trace_shape, NUM_GATES * size, dtype=recipe.plan.kept),
+            weight.new_zeros(*trace_shape, size, dtype=recipe.plan.kept),
             weight.new_zeros(*trace_shape, NUM_STATISTICS, dtype=torch.float32),
         )
         with self.lock:
@@ -172,8 +172,11 @@ class Backward(TritonLoop):
     ) -> TritonGradients:
         """`projected` is z, `d_last` belongs to the last state; [2, directions, batch, H] as that and `first`."""
         batch, frames, _ = d_outputs.shape
-        d_gates, d_projected = torch.zeros_like(trace.gates), torch.zeros_like(projected)
-        d_normalised = torch.zeros_like(trace.cells[: 0 if self.recipe.plan.cell_norm == "none" else None])
+        d_gates = torch.zeros_like(trace.gates, dtype=self.recipe.plan.operand)
+        d_projected = torch.zeros_like(projected)
+        d_normalised = torch.zeros_like(
+            trace.cells[: 0 if self.recipe.plan.cell_norm == "none" else None], dtype=self.recipe.plan.operand
+        )
         with self.lock:
             buffers = [*trace, d_outputs, projected, d_gates, d_projected, d_normalised]
             self.prepare(lengths, affine, (frames, batch), buffers)

@@ -57,8 +57,8 @@ def forward(
     kept = frames if plan.keep else 0
     outputs = weight.new_zeros(batch, frames, directions * size, dtype=plan.outputs)
     trace = TritonTrace(
-        weight.new_empty(directions, batch, kept, NUM_GATES * size, dtype=plan.operand),
-        weight.new_zeros(directions, batch, kept, size, dtype=plan.operand),
+        weight.new_empty(directions, batch, kept, NUM_GATES * size, dtype=plan.kept),
+        weight.new_zeros(directions, batch, kept, size, dtype=plan.kept),
         weight.new_zeros(directions, batch, frames, NUM_STATISTICS, dtype=torch.float32),
     )
     if plan.x_inside and plan.centres:
@@ -97,8 +97,9 @@ def backward(
     division = Division.backward(size, directions, batch, plan.operand.itemsize, Device.of(recipe.device))
     if division is None:
         return loops.backward(recipe, lengths, first, weight, affine, trace, projected, d_outputs, d_last)
-    d_gates, d_projected, d_first = (torch.zeros_like(part) for part in (trace.gates, projected, first))
-    d_normalised = torch.zeros_like(trace.cells[: 0 if plan.cell_norm == "none" else None])
+    d_gates = torch.zeros_like(trace.gates, dtype=plan.operand)
+    d_projected, d_first = torch.zeros_like(projected), torch.zeros_like(first)
+    d_normalised = torch.zeros_like(trace.cells[: 0 if plan.cell_norm == "none" else None], dtype=plan.operand)
     vectors = division.words(weight, directions, NUM_GATES)
     partial = weight.new_zeros(2, directions, division.side, division.slots, size, dtype=torch.int32)
     sums = division.sums(weight, directions)

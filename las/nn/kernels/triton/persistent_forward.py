@@ -149,8 +149,10 @@ def forward(
         target = outputs + (position[None, :] * DIRECTIONS + direction) * H + unit[:, None]
         tl.store(target, h.to(OUTPUT), mask=here)
         if KEEP:
-            store_four(gates + place[None, :] * (4 * H) + unit[:, None], i, f, g, o, here, H, OPERAND)
-            tl.store(cells + place[None, :] * H + unit[:, None], (raw - cell_mean).to(OPERAND), mask=here)
+            store_four(gates + place[None, :] * (4 * H) + unit[:, None], i, f, g, o, here, H, gates.dtype.element_ty)
+            tl.store(
+                cells + place[None, :] * H + unit[:, None], (raw - cell_mean).to(cells.dtype.element_ty), mask=here
+            )
             known = (active & (p == 0))[None, :]
             numbers = statistics + place[None, :] * 10
             store_four(numbers + 4, r_i, r_f, r_g, r_o, known, 1, tl.float32)

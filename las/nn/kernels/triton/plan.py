@@ -18,10 +18,15 @@ class TritonPlan(NamedTuple):
     cell_norm: str
     kind: str  # one of `las.nn.kernels.base.NORMS`
     eps: float
-    operand: torch.dtype  # type of operands and of tensors for the backward pass
+    operand: torch.dtype  # type of operands and of gradients
     outputs: torch.dtype
     precision: str  # of fp32 products: ieee or tf32
     keep: bool  # whether there may be a backward pass
+
+    @property
+    def kept(self) -> torch.dtype:
+        """Type of gates and memory between the passes: gates near 0 and 1 need the mantissa that bf16 lacks."""
+        return torch.float16 if self.operand == torch.bfloat16 else self.operand
 
     @property
     def groups(self) -> int:

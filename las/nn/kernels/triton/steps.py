@@ -77,7 +77,8 @@ def backward_row(
     dh = tl.load(d_outputs + columns, mask=inside, other=0.0).to(tl.float32)
     dh += gathered(products, scales, slot, DIRECTIONS * ROWS, columns, inside, H)
     tl.debug_barrier()  # every thread has read the clock and the scales before one sets them
-    activations = address(table, GATES, OPERAND) + place * (4 * H)
+    KEPT: tl.constexpr = tl.float16 if tl.bfloat16 == OPERAND else OPERAND
+    activations = address(table, GATES, KEPT) + place * (4 * H)
     i, f, g, o = split_gates(tl.load(activations + gates, mask=within, other=0.0).to(tl.float32))
     seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]
     previous = tl.load(first_cell + slot * H + columns, mask=inside, other=0.0)
@@ -197,7 +198,8 @@ def memory_at(
 @no_type_check
 def cell_at(table, place, columns, inside, H: tl.constexpr, OPERAND: tl.constexpr):
     """c of a frame, c normalised, and the scale of its norm (1, and a mean of 0, where it has none)."""
-    centred = tl.load(address(table, CELLS, OPERAND) + place * H + columns, mask=inside, other=0.0).to(tl.float32)
+    KEPT: tl.constexpr = tl.float16 if tl.bfloat16 == OPERAND else OPERAND
+    centred = tl.load(address(table, CELLS, KEPT) + place * H + columns, mask=inside, other=0.0).to(tl.float32)
     statistics = statistics_of(table, place)
     scale = tl.load(statistics + 9)
     return centred + tl.load(statistics + 8), centred * scale, scale
@@ -302,10 +304,11 @@ def forward_row(
     tl.store(outputs + columns, h.to(OUTPUT), mask=inside)
     tl.store(clock + slot, t + 1)
     if KEEP:
-        target = address(table, GATES, OPERAND) + place * (4 * H)
-        tl.store(target + gates, join_gates(i, f, g, o).to(OPERAND), mask=within)
+        KEPT: tl.constexpr = tl.float16 if tl.bfloat16 == OPERAND else OPERAND
+        target = address(table, GATES, KEPT) + place * (4 * H)
+        tl.store(target + gates, join_gates(i, f, g, o).to(KEPT), mask=within)
         centred = raw - cell_mean
-        tl.store(address(table, CELLS, OPERAND) + place * H + columns, centred.to(OPERAND), mask=inside)
+        tl.store(address(table, CELLS, KEPT) + place * H + columns, centred.to(KEPT), mask=inside)
         statistics = statistics_of(table, place)
         store_four(statistics, mean)
         store_four(statistics + 4, scale)
