@@ -79,6 +79,7 @@ _CLASSES = {
     "las.decoding.scorers.word_lists": "HotWordBonus LexiconConstraint",
     "las.decoding.scorers.language_model": "LanguageModelScorer WordNGramScorer",
     # training
+    "las.training.minimum_word_error": "MinimumWordErrorLoss",
     "las.training.optimization": "Nadam GradientTransform AnnealedNoise ConstantNoise WeightNoise",
     "las.training.schedules": "Schedule ExponentialSchedule NewbobSchedule NewbobMultiEpochSchedule",
 }

@@ -45,6 +45,16 @@ class TokenPredictions(HasCTCOutput, Protocol):
     def logits(self) -> Float[Tensor, "batch steps vocab"]: ...
 
 
+@runtime_checkable
+class TranscribedCorpus(Protocol):
+    """What a loss may read of a corpus: its tokens, which decode ids to a text, and the scored form of a text."""
+
+    @property
+    def tokens(self) -> Any: ...
+
+    def normalise(self, text: str) -> list[str]: ...
+
+
 def require_ctc(output: HasCTCOutput) -> ctc.CTCOutput:
     """Return the output of CTC. Raises ConfigError for a model without it."""
     if output.ctc_output is None:
@@ -54,6 +64,8 @@ def require_ctc(output: HasCTCOutput) -> ctc.CTCOutput:
 
 class TrainingLoss(ScheduledModule):
     """Base class of losses: what an update minimises, and nothing else. A subclass defines `objective`.
+
+    A training calls `bind` once and, for every update, `divisor` and `objective`.
 
     One of frames, in place of tokens, is a subclass of `FrameLoss`.
 
@@ -82,6 +94,9 @@ class TrainingLoss(ScheduledModule):
     def divisor(self, targets: float) -> float:
         """Return the divisor of the summed loss (or its gradient) of an update with this many targets."""
         return targets if self.reduction == "mean" else 1.0
+
+    def bind(self, corpus: TranscribedCorpus) -> None:
+        """Prepare for a corpus, before the first batch, for a loss of texts; tokens may be learned later."""
 
     def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Compute the loss to minimise, summed over the targets of a batch.

@@ -160,6 +160,8 @@ class ModelOutput(NamedTuple):
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
     ctc_output: CTCOutput | None
+    search_inputs: tuple["Decoder", Lengths]
+    """A decoder over the same encoded states, in fp32, and their numbers: for losses of hypotheses."""
 
 
 class Decoder(Replayable):
@@ -276,7 +278,9 @@ class ListenAttendSpell(SpeechModel):
     def _spell(self, memory: AttentionMemory, num_states: Lengths, targets: Int[Tensor, "batch tokens"]) -> ModelOutput:
         output: SpellerOutput = self.speller(memory, targets)
         ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
-        return ModelOutput(output.logits, output.weights, ctc_output)
+        keys, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in memory[:2])
+        decoder = Decoder(self.speller, AttentionMemory(keys, values, memory.mask), self.ctc)
+        return ModelOutput(output.logits, output.weights, ctc_output, (decoder, num_states))
 
     def num_targets(self, batch: TrainingBatch) -> int:
         """Count the tokens of a batch, the ends of its sentences included."""
@@ -289,9 +293,8 @@ class ListenAttendSpell(SpeechModel):
         return output._replace(logits=output.logits.float())
 
     def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[ModelOutput, Decoder, Lengths]:
-        memory, num_states = self.listen(batch.waveforms, batch.num_samples)
-        output = self._spell(memory, num_states, batch.targets)
-        return output, Decoder(self.speller, memory, self.ctc), num_states
+        output = self._spell(*self.listen(batch.waveforms, batch.num_samples), batch.targets)
+        return output, *output.search_inputs
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:
         """Return a decoder over this batch for search, and the number of states of each utterance."""

@@ -170,6 +170,7 @@ def build_parts(config: Config, corpus: Corpus, *place: int | str, where: str = 
         max_bad_fraction=max_bad_fraction,
         **{key: build(config[key], where=key) for key in BUILT},
     )
+    parts.loss.bind(corpus)
     require_fitting(model, parts.loss, (parts.validation_search, parts.search))
     if any(parameter.requires_grad for parameter in parts.loss.parameters()):
         raise ConfigError(

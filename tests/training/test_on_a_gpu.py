@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ from las.lm import arpa, kneser_ney
 from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels.graphs.replayed import bucket
-from las.nn.losses import LabelSmoothedCrossEntropy
+from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
 from las.nn.model import SpeechModel
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
@@ -52,9 +53,11 @@ def training(*overrides: str, device: str = "cuda") -> TrainingStep:
     torch.manual_seed(1)
     config = compose("train", list(overrides))
     model: SpeechModel = build(config["model"], where="model")(16000, LETTERS.size)
+    loss: TrainingLoss = build(config["loss"], where="loss")
+    loss.bind(SimpleNamespace(tokens=LETTERS, normalise=str.split))
     return TrainingStep(
         model.to(device),
-        build(config["loss"], where="loss"),
+        loss,
         build(config["optim"], where="optim")(model.parameters()),
         build(config["gradients"], where="gradients"),
         build(config["weight_noise"], where="weight_noise"),
@@ -116,6 +119,8 @@ CASES: dict[str, Sequence[str]] = {
     "masks": [*MODEL, "augment=specaugment_ld"],
     "front end": [*MODEL, "+front_end@model.listener.front_end=park2019"],
     "scheduled sampling": [*MODEL, "model.speller.scheduled_sampling=0.5"],
+    "loss mwer": [*MODEL, "loss=mwer"],
+    "loss mwer_joint_ctc": [*MODEL, "loss=mwer_joint_ctc"],
 }
 
 
@@ -140,7 +145,9 @@ def test_updates_and_a_search_mix_no_devices(name: str) -> None:
     with stand_in() as gpu:
         step = training(*CASES[name])
         waits = two_updates(gpu, step)
-        assert waits.total() <= WAITS, waits
+        of_hypotheses = name.startswith("loss mwer")  # it waits for a search, and reads the targets on the host
+        outside = sum(count for place, count in waits.items() if not (of_hypotheses and "at decoding/" in place))
+        assert outside <= WAITS + of_hypotheses, waits
         decoded(step.model, BeamSearch(3, max_length=4))
 
 
