@@ -12,7 +12,6 @@ from hydra._internal.config_repository import ConfigRepository, IConfigRepositor
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig
 
 
 class Repository(ConfigRepository):
@@ -38,11 +37,9 @@ class Loader(ConfigLoaderImpl):
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
         self.repository = Repository(config_search_path)
-        self._merged: dict[tuple[Any, ...], DictConfig] = {}
+        self._merged: dict[tuple[Any, ...], Any] = {}
 
-    def _compose_config_from_defaults_list(
-        self, defaults: Sequence[ResultDefault], repo: IConfigRepository
-    ) -> DictConfig:
+    def _compose_config_from_defaults_list(self, defaults: Sequence[ResultDefault], repo: IConfigRepository) -> Any:
         options = tuple((each.config_path, each.parent, each.package, each.is_self, each.primary) for each in defaults)
         key = (*(source.path for source in repo.get_sources()), *options)
         if key not in self._merged:

@@ -15,7 +15,7 @@ are in docs/performance.md.
 from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ OLDEST = (8, 0)
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+@runtime_checkable
 class Loops(Protocol):
     """A module with both passes over all frames."""
 
