@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.baselines import BASELINES, Baseline
+from benchmarks.baselines import BASELINES, NO_STACK, Baseline
 from benchmarks.shapes import Shape
 from las.nn.cells.recurrent import RecurrentCell
 from las.nn.kernels import choice
@@ -128,6 +128,8 @@ def _kernel(
     layers = Stack(shape, partial(KernelLayer, kernel, cell)).to(frames.device, dtype)
     first_cell = next(module for module in layers.modules() if isinstance(module, RecurrentCell))
     reason = choice.refusal(choice.KERNELS[kernel], first_cell, frames.to(dtype))
+    if len(shape.reduction) > 1 and first_cell.output_size != shape.hidden_size:
+        reason = NO_STACK
     return Refused(kernel, name, reason) if reason else Candidate(kernel, name, dtype, layers)
 
 
