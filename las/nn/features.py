@@ -22,7 +22,9 @@ FITTED = ("global", "smoothed")
 """Normalisations with statistics of the training set."""
 PRIOR_FRAMES = 100.0
 """Frames that the statistics of the training set count as, besides those of an utterance (`smoothed`)."""
-CHUNK_SAMPLES = 160_000  # samples whose spectra are computed together: few enough to stay in the cache
+CHUNK_SAMPLES = {"cpu": 160_000, "cuda": 1 << 24}
+"""Samples whose spectra are computed together: few enough to stay in the cache of a CPU; on a GPU a whole batch, unless
+its spectra would take about a gigabyte."""
 LOG_FLOOR = 1e-6
 """Floor of models whose config does not state one, those of releases before there was `log_floor`."""
 
@@ -103,7 +105,8 @@ class Features(nn.Module):
         """Features before normalisation, undefined in padding, and the true number of rows of each utterance."""
         if waveforms.shape[1] < self.frame_length:
             waveforms = nn.functional.pad(waveforms, (0, self.frame_length - waveforms.shape[1]))
-        group = max(1, CHUNK_SAMPLES // waveforms.shape[1])
+        most = CHUNK_SAMPLES.get(waveforms.device.type, CHUNK_SAMPLES["cpu"])
+        group = max(1, most // waveforms.shape[1])
         rows = torch.cat([self.rows(self._emphasised(part)) for part in waveforms.split(group)])
         num_frames = self.num_frames(num_samples)
         return self.finish(rows, num_frames), num_frames

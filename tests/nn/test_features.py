@@ -1,16 +1,18 @@
 import math
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from gpu_stand_in import stand_in
 from hypothesis import given
 from hypothesis import strategies as st
 from options import names, part
 from torch import Tensor
 
 from las.config.build import build, option
-from las.nn.features import LOG_FLOOR, MFCC, Features, LogMel, time_derivative
+from las.nn.features import CHUNK_SAMPLES, LOG_FLOOR, MFCC, Features, LogMel, time_derivative
 
 FEATURES = names("features")
 SIZES = {"fbank40": 40, "fbank80": 80, "fbank123_delta": 123, "mfcc40": 40}
@@ -175,10 +177,23 @@ def test_silence_is_finite(name: str, normalisation: str) -> None:
     assert features(*noise(2000))[0].isfinite().all()
 
 
+def test_a_gpu_computes_all_at_once() -> None:
+    features, calls = make("fbank40"), []
+    features.register_forward_pre_hook(lambda *_: calls.clear())
+    rows, (waveforms, num_samples) = features.rows, noise(100_000, 90_000, 80_000)
+    with mock.patch.object(features, "rows", lambda part: calls.append(len(part)) or rows(part)):
+        expected, _ = features(waveforms, num_samples)
+        assert calls == [1, 1, 1]
+        with stand_in():
+            found, _ = features.to("cuda")(waveforms.to("cuda"), num_samples)
+            assert calls == [3]
+    torch.testing.assert_close(found, expected)
+
+
 @every_option
 def test_how_many_are_computed_at_once_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waveforms, num_samples = noise(3000, 2345, 1000, 401, 399)
     together = make(name).double()(waveforms.double(), num_samples)
-    monkeypatch.setattr("las.nn.features.CHUNK_SAMPLES", 6500)  # two of them, and the last by itself
+    monkeypatch.setitem(CHUNK_SAMPLES, "cpu", 6500)  # two of them, and the last by itself
     found = make(name).double()(waveforms.double(), num_samples)
     torch.testing.assert_close(found, together, rtol=1e-12, atol=1e-12)
