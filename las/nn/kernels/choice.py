@@ -5,6 +5,7 @@ C++ on a CPU and by torch's operations elsewhere. Before a process uses an imple
 the plain equations: what cannot be compiled for this device or differs is not used, the next one is.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -240,6 +241,8 @@ TF32 = 1e-2
 
 INPUT_SIZE = 7
 LENGTHS = (5, 2, 4)
+BATCHES = {"cpu": (LENGTHS,), "cuda": (LENGTHS, 11 * LENGTHS)}
+"""Lengths of the batches of a trial. From 33 rows on a GPU has other instructions for a product than for a few."""
 
 
 class Trial(NamedTuple):
@@ -280,22 +283,27 @@ class Trial(NamedTuple):
         return TF32 if tf32 and self.operand == torch.float32 else TOLERANCES[self.operand]
 
     def results(self) -> Differences:
-        """Return the outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
+        """Yield the outputs, states and gradients of the kernel, and of the plain equations in fp64 on the CPU."""
+        for lengths in BATCHES.get(self.device.type, BATCHES["cpu"]):
+            yield from self._results(torch.tensor(lengths))
+
+    def _results(self, lengths: Tensor) -> Differences:
+        """Return the results of one batch."""
         sizes = INPUT_SIZE, self.hidden_size
         options: dict[str, Any] = dict(cell_norm=self.cell_norm, norm=CLASSES[self.norm], forget_bias=1.0)
         cells = [self.cell(*sizes, **options).double() for _ in range(2)]
-        frames = torch.linspace(-9, 9, len(LENGTHS) * max(LENGTHS) * INPUT_SIZE, dtype=torch.float64).sin()
-        frames = frames.view(len(LENGTHS), max(LENGTHS), INPUT_SIZE)
-        right = _results(PLAIN, cells, frames.clone().requires_grad_())
+        shape = len(lengths), int(lengths.max()), INPUT_SIZE
+        frames = torch.linspace(-9, 9, math.prod(shape), dtype=torch.float64).sin().view(shape)
+        right = _results(PLAIN, cells, frames.clone().requires_grad_(), lengths)
         there = [cell.to(self.device, self.own) for cell in cells]
         with torch.autocast(self.device.type, self.operand, enabled=self.operand != self.own):
-            ours = _results(self.kernel, there, frames.to(self.device, self.own).requires_grad_())
+            ours = _results(self.kernel, there, frames.to(self.device, self.own).requires_grad_(), lengths)
         return [(self.cell.__name__, mine, part) for mine, part in zip(ours, right, strict=True)]
 
 
-def _results(kernel: Kernel, cells: Sequence[LSTMCell], frames: Tensor) -> list[Tensor]:
+def _results(kernel: Kernel, cells: Sequence[LSTMCell], frames: Tensor, lengths: Tensor) -> list[Tensor]:
     """Return the outputs, last states, and the gradients of the sum of their squares."""
-    outputs, last = kernel.layer(cells, frames, torch.tensor(LENGTHS), [None, None])
+    outputs, last = kernel.layer(cells, frames, lengths, [None, None])
     results = [outputs, *(part for state in last for part in state)]
     inputs = [frames, *(parameter for cell in cells for parameter in cell.parameters())]
     loss = torch.stack([part.double().square().sum() for part in results]).sum()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpu_stand_in import GPU, stand_in
 from kernel_cases import compiles
 from torch import Tensor
 
@@ -152,3 +153,16 @@ def test_the_next_kernel_is_taken_where_one_fails(monkeypatch: pytest.MonkeyPatc
     assert tried == [(kernel, LNJoinedLSTMCell, 5, torch.bfloat16) for kernel in (persistent, triton)]
     with choice.use_kernel("triton"), pytest.raises(ConfigError, match="fails its self-test"):
         choice.select_kernel(cell, like)
+
+
+def test_a_trial_on_a_gpu_has_a_batch_of_few_rows_and_one_of_many() -> None:
+    sizes = []
+
+    class Noting(PlainKernel):
+        def recurrence(self, cells: Any, input_gates: Any, *given: Any) -> Any:
+            sizes.append(len(input_gates[0]))
+            return super().recurrence(cells, input_gates, *given)
+
+    with stand_in():
+        assert attempt(Noting())._replace(device=GPU).failure() == ""
+    assert sizes == [3, 33]
