@@ -73,8 +73,8 @@ class GradientTransform:
        L2, which the optimiser sees as part of the objective. (`weight_decay` of torch's Adam and SGD adds
        `weight_decay` · w for all of them.)
     2. The norm of the whole gradient is taken.
-    3. A gradient whose norm is above `zero_above`, or not a number, is zeroed and not changed further: an update that
-       is probably broken is left out, though not the optimiser's momentum (lingvo's `grad_norm_to_clip_to_zero`).
+    3. A gradient whose norm is above `zero_above`, or not a number, is zero, whatever follows: an update that is
+       probably broken is left out, though not the optimiser's momentum (lingvo's `grad_norm_to_clip_to_zero`).
     4. Noise is added.
     5. Each entry is clipped to ± `clip_value`.
     6. The whole gradient is scaled down to the norm `clip_norm` if it is longer.
@@ -111,8 +111,8 @@ class GradientTransform:
         self.zero_above, self.clip_value, self.clip_norm = zero_above, clip_value, clip_norm
 
     @torch.no_grad()
-    def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> float:
-        """Change the gradients of update number `step` (from 1) in place; returns the norm of point 2.
+    def change(self, named_parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> Tensor:
+        """Change the gradients of update number `step` (from 1) in place; returns the norm of point 2, on their device.
 
         The norm may be inf or NaN, also after clipping: the caller must check it.
         Raises ConfigError when a pattern of `l2_parameters` matches nothing.
@@ -121,16 +121,12 @@ class GradientTransform:
         parameters = [parameter for _, parameter in named if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not gradients:
-            return 0.0
+            return named[0][1].new_zeros(())
         if self.l2:
             for parameter in choose(named, self.l2_parameters, "gradients.l2_parameters"):
                 if parameter.grad is not None:
                     parameter.grad.add_(parameter, alpha=2.0 * self.l2)
         norm = get_total_norm(gradients)
-        value = float(norm)
-        if self.zero_above is not None and not value <= self.zero_above:  # NaN is not
-            torch._foreach_zero_(gradients)
-            return value
         if self.noise is not None:
             self.noise.add(gradients, step, devices.generator(norm.device, "gradient noise", self.seed, step))
         if self.clip_value is not None:
@@ -138,7 +134,10 @@ class GradientTransform:
         if self.clip_norm is not None:
             changed = self.noise is not None or self.clip_value is not None
             clip_grads_with_norm_(parameters, self.clip_norm, get_total_norm(gradients) if changed else norm)
-        return value
+        if self.zero_above is not None:  # last, so that the host need not know
+            for gradient in gradients:
+                gradient.masked_fill_(~(norm <= self.zero_above), 0.0)  # NaN is not
+        return norm
 
 
 class WeightNoise:

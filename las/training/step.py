@@ -79,16 +79,18 @@ class TrainingStep:
         (targets,) = distributed.total(float(sum(map(self.model.num_targets, batches))))
         divisor = self.loss.divisor(targets)
         with self.weight_noise.applied(self.model.named_parameters(), step):
-            share = self._gradient(batches, divisor, step)
-        norm = self.gradients.change(self.model.named_parameters(), step)
-        (loss,) = distributed.total(share)
+            losses = self._gradient(batches, divisor, step)
+        losses.append(self.gradients.change(self.model.named_parameters(), step))
+        # Read at once, as the host waits here for a GPU.
+        *shares, norm = torch.stack([each.double() for each in losses]).tolist()
+        (loss,) = distributed.total(sum(shares))
         update = StepResult(loss, norm)
         if update.finite:
             self.optimiser.step()
         return update
 
-    def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> float:
-        """Compute this process's share of the loss, and the gradient of all processes.
+    def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> list[Tensor]:
+        """Compute this process's share of the loss, a term for each micro-batch, and the gradient of all processes.
 
         If memory runs out in one of them, all compute again in smaller micro-batches.
         """
@@ -96,27 +98,27 @@ class TrainingStep:
             devices.seed_update(self.seed, step, distributed.rank())
             self.optimiser.zero_grad(set_to_none=True)
             self.gradient_sum.begin()
-            failed, share = False, 0.0
+            failed, losses = False, list[Tensor]()
             try:
                 parts = [part for batch in batches for part in batch.split(self.micro_batch_size)]
-                share += sum(self._part(part, divisor) for part in parts[:-1])
+                losses += [self._part(part, divisor) for part in parts[:-1]]
                 with self.gradient_sum.overlapped():
-                    share += sum(self._part(part, divisor) for part in parts[-1:])
+                    losses += [self._part(part, divisor) for part in parts[-1:]]
             except torch.OutOfMemoryError:
                 failed = True
             self.gradient_sum.finish()
             (any_failed,) = distributed.any_of(failed)
             if not any_failed:
-                return share
+                return losses
             self._halve_micro_batch(batches, step)
 
-    def _part(self, batch: Batch, divisor: float) -> float:
+    def _part(self, batch: Batch, divisor: float) -> Tensor:
         kind = batch.waveforms.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
             output = self.model.forward_batch(batch, self.augment.features)
         loss = self.loss.objective(self.model, output, batch) / divisor
         loss.backward()
-        return float(loss.detach())
+        return loss.detach()
 
     def _halve_micro_batch(self, batches: Sequence[Batch], step: int) -> None:
         """Halve the number of utterances computed at once, in all processes alike."""

@@ -123,7 +123,7 @@ def spoil(updates: TrainingStep) -> None:
     """The loss of this process's share is not a number, once."""
     part = updates._part
 
-    def spoilt(batch: Batch, divisor: float) -> float:
+    def spoilt(batch: Batch, divisor: float) -> torch.Tensor:
         updates._part = part
         return part(batch, divisor * float("nan"))
 
@@ -134,7 +134,7 @@ def starve(updates: TrainingStep) -> None:
     """This process has memory for one utterance at a time."""
     part = updates._part
 
-    def limited(batch: Batch, divisor: float) -> float:
+    def limited(batch: Batch, divisor: float) -> torch.Tensor:
         if len(batch.ids) > 1:
             raise torch.OutOfMemoryError("a test's")
         return part(batch, divisor)

@@ -43,7 +43,7 @@ def limited(of: TrainingStep, monkeypatch: pytest.MonkeyPatch, most: int) -> lis
     tried: list[int] = []
     part = of._part
 
-    def fake(given: Batch, divisor: float) -> float:
+    def fake(given: Batch, divisor: float) -> torch.Tensor:
         tried.append(len(given.ids))
         found = part(given, divisor)
         if len(given.ids) > most:

@@ -39,8 +39,8 @@ from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 
 LETTERS = Characters("abcdefgh ")
-WAITS = 2
-"""Greatest number of waits for an update: its loss and the norm of its gradient are printed and checked."""
+WAITS = 1
+"""Greatest number of waits for an update: its loss and the norm of its gradient are read at once."""
 
 
 def cards(group: str, *without: str) -> list[str]:

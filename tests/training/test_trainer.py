@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from console import Las
 from interrupted_trainings import require_same, stopped_after
 from tiers import rest_slow
 from tiny import damage, overrides, steps, tree
+from torch import Tensor
 
 from las.cli import train
 from las.data.loader import Batch
@@ -63,12 +65,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], 
     """From now on the loss of the steps for which `at` holds is this value."""
     part = TrainingStep._part
 
-    def faulty(self: TrainingStep, batch: Batch, divisor: float) -> float:
+    def faulty(self: TrainingStep, batch: Batch, divisor: float) -> Tensor:
         found = part(self, batch, divisor)
         if not at(self.asked):
             return found
         next(self.model.parameters()).grad.fill_(value)
-        return value
+        return torch.tensor(value)
 
     call = TrainingStep.__call__
 
