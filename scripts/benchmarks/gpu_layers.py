@@ -66,6 +66,9 @@ ON_GPU = (
 """What is measured, the newest question first. Products of float32 take operands of TF32."""
 IN_SMALL = (Round("float32", ("ln_global", "lstm"), ("C5",), ("lstm",)),)
 
+TIMES_PLAIN = 4
+"""A kernel may be so many times as far from fp64 as the plain one in its type."""
+
 Size = tuple[str, str, int, int, int]
 """Type, cell, H, rows of a batch, directions."""
 CHECKED: tuple[Size, ...] = (
@@ -141,11 +144,16 @@ def _checked(settings: Settings, size: Size) -> Iterator[Row]:
         if reason := choice.refusal(choice.KERNELS[kernel], own, frames):
             yield row | {"refused": reason}
             continue
-        right = copy.deepcopy(layer).double()
-        right.kernel = "plain"
-        found = zip(_results(layer, frames), _results(right, frames.double()), strict=True)
-        difference = max(choice.difference(ours, theirs) for ours, theirs in found)
-        tolerance = choice.TF32 if row["dtype"] == "tf32" else choice.TOLERANCES[DTYPES[dtype]]
+        plain = copy.deepcopy(layer)
+        plain.kernel = "plain"
+        exact = _results(copy.deepcopy(plain).double(), frames.double())
+        difference, of_plain = (
+            max(choice.difference(*pair) for pair in zip(_results(each, frames), exact, strict=True))
+            for each in (layer, plain)
+        )
+        # Rounding grows over frames where U h is small: as much for the plain kernel in the same type.
+        usual = choice.TF32 if row["dtype"] == "tf32" else choice.TOLERANCES[DTYPES[dtype]]
+        tolerance = max(usual, TIMES_PLAIN * of_plain)
         yield row | {"difference": difference, "tolerance": tolerance}
         if not difference <= tolerance:
             raise AssertionError(f"{kernel} differs by {difference:.3g} of the largest value (at most {tolerance})")

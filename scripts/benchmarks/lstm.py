@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
+from torch import nn
 
 from benchmarks import peak, timing
 from benchmarks.candidates import Candidate, Refused, candidates
@@ -11,6 +12,7 @@ from benchmarks.settings import Settings
 from benchmarks.shapes import SHAPES, Shape
 from las.config.build import build, option
 from las.nn.cells.base import LSTMCell
+from las.nn.cells.recurrent import RecurrentCell
 from las.nn.rnn import CellFactory
 from las.training import memory
 
@@ -108,7 +110,6 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
     shape = settings.shapes[name]
     runs = [LayerRun(candidate, shape, frames) for candidate in candidates]
     operations = 3 * peak.layer_operations(shape)
-    has_products_of_lstms = {each.cell: _is_lstm(each.cell) for each in candidates}
     for candidate, run, (forward, total) in zip(candidates, runs, spreads(settings, name, runs), strict=True):
         run.clear()
         allocated = memory.allocated(run.total, settings.device)
@@ -119,7 +120,7 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
             "forward_ms": forward.median,
             "peak_bytes": allocated,
             "peak_share": operations / total.median / peak.per_ms(settings.device, candidate.dtype)
-            if has_products_of_lstms[candidate.cell]
+            if _is_lstm(candidate.layers)
             else None,
             "resident_bytes": memory.resident(run.total, settings.device),
             "prepare_s": candidate.prepare_s,
@@ -131,10 +132,14 @@ def _measured(settings: Settings, name: str, candidates: Sequence[Candidate], fr
         yield row
 
 
-def _is_lstm(name: str) -> bool:
-    """Return whether the cell of an option multiplies W [4H, input] and U [4H, H]."""
-    cell = build(option("cell", name), where=name)(2, 2)
-    return isinstance(cell, LSTMCell) and cell.output_size == cell.hidden_size
+def _is_lstm(layers: nn.Module) -> bool:
+    """Return whether layers multiply W [4H, input] and U [4H, H]."""
+    for module in layers.modules():
+        if isinstance(module, RecurrentCell):
+            return isinstance(module, LSTMCell) and module.output_size == module.hidden_size
+        if isinstance(module, nn.RNNBase):
+            return isinstance(module, nn.LSTM) and not module.proj_size
+    return True
 
 
 RATIOS = {
