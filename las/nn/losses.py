@@ -7,11 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn import ctc
+from las.nn import ctc, transducer
 from las.nn.acoustic_model import FramePredictions
 from las.nn.model import Trainable, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
+from las.nn.transducer_model import TransducerOutput
 from las.runtime.errors import ArgumentError, ConfigError, require_known, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -57,9 +58,10 @@ class TranscribedCorpus(Protocol):
 
 def require_ctc(output: HasCTCOutput) -> ctc.CTCOutput:
     """Return the output of CTC. Raises ConfigError for a model without it."""
-    if output.ctc_output is None:
+    found: ctc.CTCOutput | None = getattr(output, "ctc_output", None)
+    if found is None:
         raise ConfigError("this loss needs a model with CTC: choose both with loss=joint_ctc or model=ctc_small")
-    return output.ctc_output
+    return found
 
 
 class TrainingLoss(ScheduledModule):
@@ -161,7 +163,10 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         Raises ConfigError for a model of CTC alone.
         """
         if not hasattr(output, "logits"):
-            raise ConfigError(f"loss: a {type(model).__name__} has no speller, whose tokens this loss is of: loss=ctc")
+            raise ConfigError(
+                f"loss: a {type(model).__name__} has no speller, whose tokens this loss is of: its own is loss=ctc or "
+                "loss=transducer"
+            )
         sums: TokenLoss = self(output.logits, batch.targets, batch.num_tokens)
         return sums.loss
 
@@ -198,6 +203,16 @@ class CTCLoss(TrainingLoss):
 
     def objective(self, model: Trainable, output: HasCTCOutput, batch: TrainingBatch) -> Float[Tensor, ""]:
         return ctc.loss(require_ctc(output), batch.targets, batch.num_tokens)
+
+
+class TransducerLoss(TrainingLoss):
+    """The loss of a transducer, -log p(tokens | states) (`las.nn.transducer`; Graves 2012), summed or per token."""
+
+    def objective(self, model: Trainable, output: TransducerOutput, batch: TrainingBatch) -> Float[Tensor, ""]:
+        """Return the loss to minimise, summed over a batch. Raises ConfigError for a model that is no transducer."""
+        if not hasattr(output, "arcs"):
+            raise ConfigError(f"loss: a {type(model).__name__} is no transducer: choose model=transducer_small")
+        return transducer.loss(output.arcs, output.num_states, batch.num_tokens)
 
 
 class FrameLoss(TrainingLoss):

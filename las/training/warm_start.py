@@ -34,13 +34,16 @@ PARTS = {
     "readout": "speller.readout.",
     "output": "speller.output.",
     "ctc": "ctc.",
+    "prediction": "prediction.",
+    "joint": "joint.",
 }
 """Parts of a model, with the beginning of the names of their tensors."""
-SPELLER = ("embedding", "cells", "attention", "readout", "output")
+SPELLER = ("embedding", "cells", "attention", "readout", "output", "prediction", "joint")
 """Parts that `speller` stands for."""
 BY_SYMBOL = {
     *("speller.embedding.weight", "speller.output.weight", "speller.output.bias"),
     *("ctc.output.weight", "ctc.output.bias"),
+    *("prediction.embedding.weight", "joint.output.weight", "joint.output.bias"),
 }
 """Tensors with a row for each symbol."""
 STATISTICS = ("features.mean", "features.deviation")

@@ -1,5 +1,6 @@
 """Trainings of the tiny corpus that are interrupted, and the comparison of two of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from las.training.trainer import Trainer
 
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, root: Path, step: int, *more: str) -> None:
+    """A training of the tiny corpus that is interrupted when the update of a step is done."""
+    stopped(monkeypatch, step, overrides(root, *more))
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, step: int, given: Sequence[str]) -> None:
     """A training that is interrupted when the update of a step is done."""
     update = Trainer._update
 
@@ -22,7 +28,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, root: Path, step: int, *more:
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_update", stopping)
         with pytest.raises(KeyboardInterrupt):
-            train.train(overrides(root, *more))
+            train.train([*given])
 
 
 def require_same(run: Path, other: Path, step: int = 4) -> None:

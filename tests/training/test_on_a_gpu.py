@@ -119,6 +119,7 @@ CASES: dict[str, Sequence[str]] = {
     "masks": [*MODEL, "augment=specaugment_ld"],
     "front end": [*MODEL, "+front_end@model.listener.front_end=park2019"],
     "scheduled sampling": [*MODEL, "model.speller.scheduled_sampling=0.5"],
+    "transducer": [*(each for each in MODEL if "speller" not in each), "model=transducer_small", "model.joint.size=8"],
     "loss mwer": [*MODEL, "loss=mwer"],
     "loss mwer_joint_ctc": [*MODEL, "loss=mwer_joint_ctc"],
 }

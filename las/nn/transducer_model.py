@@ -1,0 +1,324 @@
+"""A transducer (Graves 2012; Graves et al. 2013): features, a listener, a prediction network, and what joins the two.
+
+    p(. | t, u) = softmax(output(tanh(W encoded_t + V predicted_u + b))),    predicted = LSTM(embedding(tokens))
+
+It is searched symbol by symbol as a model with a speller is: the probability of the next symbol c after a prefix g is
+psi(g c) / psi(g), where psi is the probability that the output begins with a prefix. A prefix keeps alpha(t), the
+probability of all paths that have written it and stand at state t, so that
+
+    psi(g c) = sum_t alpha(t) p(c | t, g),    p(g) = alpha(T - 1) p(blank | T - 1, g)
+
+and the score of a hypothesis is log p(tokens | states), summed over all alignments. So all searches, scorers and
+constraints serve it, and hypotheses of equal tokens never compete with each other.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from las.config.build import require
+from las.nn import transducer
+from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.dropout import Dropout
+from las.nn.features import Features, Waveforms
+from las.nn.kernels import choice
+from las.nn.kernels.cpp.tensors import score_type
+from las.nn.kernels.graphs.parts import Replayable
+from las.nn.listener import Listener
+from las.nn.model import FeatureAugmentation, SpeechModel, Spelling, TrainingBatch, monotonic_times
+from las.nn.normalisation import Lengths, mask_of
+from las.nn.rnn import CellFactory, RecurrentLayer
+from las.nn.transducer import BLANK, Arcs
+
+LOWEST = -1e30
+"""Stands for -inf, as differences of infinities are NaN."""
+AT_ONCE = 1 << 22
+"""Log-probabilities of the whole vocabulary that are in memory at once while training."""
+
+
+class PredictionNetwork(nn.Module):
+    """An LSTM over the tokens before: embedding and layers of any cell.
+
+    Args:
+        vocab_size: output symbols, the boundary (id 0), which is fed first, included.
+        cell: makes the cell of one layer from (input_size, hidden_size).
+        num_layers: depth of the LSTM.
+        hidden_size: width of the LSTM.
+        embedding_size: width of the embedding of the previous token.
+        dropout: on the embedding and on each layer's output, while training.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        cell: CellFactory,
+        num_layers: int = 1,
+        hidden_size: int = 256,
+        embedding_size: int = 64,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
+        for key, number in sizes.items():
+            require(key, number, 1)
+        require("dropout", dropout, 0.0, 1.0)
+        self.embedding = nn.Embedding(vocab_size, embedding_size)
+        self.layers, self.output_size = nn.ModuleList(), embedding_size
+        for _ in range(num_layers):
+            layer = RecurrentLayer(cell, self.output_size, hidden_size)
+            self.layers.append(layer)
+            self.output_size = layer.output_size
+        self.dropout = Dropout(dropout)
+
+    @property
+    def cells(self) -> list[RecurrentCell]:
+        return [cast(RecurrentLayer, layer).cell for layer in self.layers]
+
+    def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens1 hidden"]:
+        """Return the outputs after none, one, ... of the tokens; padding does not affect those before it."""
+        rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=BLANK)))
+        num_rows = torch.full((len(rows),), rows.shape[1])
+        for layer in self.layers:
+            rows = self.dropout(layer(rows, num_rows)[0])
+        return rows
+
+    def start(self, batch: int) -> tuple[State, ...]:
+        """Return the state before the boundary, one beam per utterance."""
+        return tuple(cell.initial_state(batch, 1) for cell in self.cells)
+
+    def step(
+        self, tokens: Int[Tensor, "batch beam"], state: tuple[State, ...]
+    ) -> tuple[Float[Tensor, "batch beam hidden"], tuple[State, ...]]:
+        """Return the output after one more token, and the new state; without dropout."""
+        rows, layers = self.embedding(tokens), []
+        for cell, before in zip(self.cells, state, strict=True):
+            layers.append(cell.step(cell.input_gates(rows), before))
+            rows = layers[-1].hidden
+        return rows, tuple(layers)
+
+
+class JointNetwork(nn.Module):
+    """Joins encoded states and outputs of the prediction network to logits of tokens and blank.
+
+    Args:
+        value_size: size of one encoded state.
+        predicted_size: of an output of the prediction network.
+        vocab_size: output symbols, the boundary (here the blank, id 0) included.
+        size: of the hidden layer.
+    """
+
+    def __init__(self, value_size: int, predicted_size: int, vocab_size: int, *, size: int = 256) -> None:
+        super().__init__()
+        require("size", size, 1)
+        self.encoded = nn.Linear(value_size, size)
+        self.predicted = nn.Linear(predicted_size, size, bias=False)
+        self.output = nn.Linear(size, vocab_size)
+
+    def forward(self, encoded: Float[Tensor, "*place size"], predicted: Float[Tensor, "*place size"]) -> Tensor:
+        """Logits of mapped states and outputs (`encoded`, `predicted`), [..., vocab]."""
+        return self.output(torch.tanh(encoded + predicted))
+
+    def arcs(
+        self,
+        encoded: Float[Tensor, "batch states size"],
+        predicted: Float[Tensor, "batch tokens1 size"],
+        targets: Int[Tensor, "batch tokens"],
+    ) -> Arcs:
+        """Return the log-probabilities of blank and of the true next token at every place of the lattice.
+
+        Some states are computed at a time, and computed again in the backward pass, so that the log-probabilities of
+        the whole vocabulary are never there for all.
+        """
+        following = nn.functional.pad(targets, (0, 1), value=BLANK)
+        by_state = predicted[:, :, 0].numel() * self.output.out_features
+        parts = encoded.split(max(1, AT_ONCE // by_state), dim=1)
+        if len(parts) == 1 or not torch.is_grad_enabled():
+            found = [self._chosen(part, predicted, following) for part in parts]
+        else:
+            found = [checkpoint(self._chosen, part, predicted, following, use_reentrant=False) for part in parts]
+        return Arcs(*(torch.cat(arcs, dim=1) for arcs in zip(*found, strict=True)))
+
+    def _chosen(self, encoded: Tensor, predicted: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = self(encoded.unsqueeze(2), predicted.unsqueeze(1)).log_softmax(-1)
+        index = following.unsqueeze(1).expand(log_probs.shape[:3]).unsqueeze(-1)
+        return log_probs[..., BLANK], log_probs.gather(-1, index).squeeze(-1)
+
+
+class TransducerOutput(NamedTuple):
+    """Output for `TransducerLoss`."""
+
+    arcs: Arcs
+    num_states: Lengths
+
+
+class TransducerValidationOutput(NamedTuple):
+    """Output for `TransducerLoss`, and log-probabilities of each next token, the true ones fed, the end last."""
+
+    arcs: Arcs
+    num_states: Lengths
+    logits: Float[Tensor, "batch steps vocab"]
+
+
+class TransducerState(NamedTuple):
+    """The state of a prefix: that of the prediction network, log alpha(t), and p(. | t, u) of all states."""
+
+    layers: tuple[State, ...]
+    alpha: Float[Tensor, "batch beam states"]
+    probs: Float[Tensor, "batch beam states vocab"]
+
+
+class TransducerDecoder(Replayable):
+    """A transducer on one batch as a search uses it: probabilities of what follows a prefix.
+
+    `encoded` are states that the joint network has mapped, [batch, states, size].
+    """
+
+    sos = eos = BLANK
+
+    def __init__(
+        self, prediction: PredictionNetwork, joint: JointNetwork, encoded: Tensor, num_states: Lengths
+    ) -> None:
+        self.prediction, self.joint, self.encoded = prediction, joint, encoded
+        self.num_states = num_states.to(encoded.device, non_blocking=True)
+        self.mask = mask_of(self.num_states, encoded.shape[1]).unsqueeze(1)
+
+    def select_utterances(self, rows: Int[Tensor, " selected"]) -> "TransducerDecoder":
+        """Return the decoder of a subset of the utterances, by their rows in the batch."""
+        return TransducerDecoder(self.prediction, self.joint, self.encoded[rows], self.num_states[rows])
+
+    def start(self) -> TransducerState:
+        """Return the state before the boundary, one beam per utterance: all paths are about to enter state 0."""
+        shape = (len(self.encoded), 1, self.encoded.shape[1])
+        alpha = torch.full(shape, LOWEST, dtype=score_type(self.encoded.device), device=self.encoded.device)
+        alpha[:, :, :1] = 0.0
+        probs = self.encoded.new_ones(*shape, self.joint.output.out_features)
+        return TransducerState(self.prediction.start(len(self.encoded)), alpha, probs)
+
+    def step(
+        self, tokens: Int[Tensor, "batch beam"], state: TransducerState
+    ) -> tuple[Float[Tensor, "batch beam vocab"], TransducerState]:
+        """Log-probabilities of the next token and the new state."""
+        # 1. Paths that have just written the token, by the state that they stand at, and what may follow there.
+        index = tokens[..., None, None].expand(*state.alpha.shape, 1)
+        written = state.probs.gather(-1, index).squeeze(-1).to(state.alpha.dtype)
+        entering = state.alpha + written.clamp(min=torch.finfo(written.dtype).tiny).log()
+        hidden, layers = self.prediction.step(tokens, state.layers)
+        predicted = self.joint.predicted(hidden).unsqueeze(2)
+        probs = self.joint(self.encoded.unsqueeze(1), predicted).float().softmax(-1)
+
+        # 2. They go on by blanks: with S(t) the sum of blanks before t, alpha(t) = S(t) + log sum exp(entering - S).
+        blanks = probs[..., BLANK].to(state.alpha.dtype).clamp(min=torch.finfo(probs.dtype).tiny).log()
+        sums = blanks.cumsum(-1) - blanks
+        alpha = (sums + torch.logcumsumexp(entering - sums, dim=-1)).masked_fill(~self.mask, LOWEST)
+
+        # 3. The next token is written at any state, the end at the last one.
+        prefix = entering.masked_fill(~self.mask, LOWEST).logsumexp(-1, keepdim=True)
+        top = alpha.amax(-1, keepdim=True)
+        psi = ((alpha - top).exp().unsqueeze(-2) @ probs.to(alpha.dtype)).squeeze(-2)
+        last = (self.num_states - 1).clamp(min=0).view(-1, 1, 1)
+        end = (alpha + blanks).gather(-1, last.expand(*alpha.shape[:2], 1)) - prefix
+        scores = psi.clamp(min=torch.finfo(psi.dtype).tiny).log() + top - prefix
+        scores = torch.cat([end, scores[..., 1:]], dim=-1)
+        return scores.clamp(max=0.0), TransducerState(layers, alpha, probs)
+
+    def forced(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
+        """Log-probabilities of each next token when these are fed, the end last."""
+        state, steps = self.start(), []
+        for tokens in (torch.full_like(targets[:, :1], self.sos), *targets.split(1, dim=1)):
+            log_probs, state = self.step(tokens, state)
+            steps.append(log_probs[:, 0])
+        return torch.stack(steps, dim=1)
+
+    def arcs(self, targets: Int[Tensor, "batch tokens"]) -> Arcs:
+        """Return the arcs of the lattices of these tokens."""
+        return self.joint.arcs(self.encoded, self.joint.predicted(self.prediction(targets)), targets)
+
+
+class TransducerModel(SpeechModel):
+    """Features, a listener, a prediction network and a joint network, trained with `las.TransducerLoss`.
+
+    Args:
+        sample_rate: of the waveforms, in Hz.
+        vocab_size: output symbols, the sentence boundary (here the blank, id 0) included.
+        features: makes `Features` from sample_rate.
+        listener: makes a `Listener` from the size of a feature row.
+        prediction: makes a `PredictionNetwork` from vocab_size.
+        joint: makes a `JointNetwork` from (size of an encoded state, of a predicted one, vocab_size).
+
+    >>> import functools, las, torch
+    >>> model = las.TransducerModel(
+    ...     16000,
+    ...     30,
+    ...     features=functools.partial(las.LogMel, num_mels=40),
+    ...     listener=functools.partial(las.Listener, cell=las.LNJoinedLSTMCell, hidden_size=16),
+    ...     prediction=functools.partial(las.PredictionNetwork, cell=las.PlainLSTMCell, hidden_size=16),
+    ...     joint=functools.partial(las.JointNetwork, size=16),
+    ... )
+    >>> decoder, num_states = model.search_inputs(torch.randn(2, 16000), torch.tensor([16000, 9000]))
+    >>> las.GreedySearch(max_length=3)(decoder, num_states)[0][0].score <= 0
+    True
+    """
+
+    ctc = None
+
+    def __init__(
+        self,
+        sample_rate: int,
+        vocab_size: int,
+        *,
+        features: Callable[[int], Features],
+        listener: Callable[[int], Listener],
+        prediction: Callable[[int], PredictionNetwork],
+        joint: Callable[[int, int, int], JointNetwork],
+    ) -> None:
+        super().__init__()
+        self.features = features(sample_rate)
+        self.listener = listener(self.features.size)
+        self.prediction = prediction(vocab_size)
+        self.joint = joint(self.listener.output_size, self.prediction.output_size, vocab_size)
+
+    def explain(self) -> str:
+        kernel = choice.explain(self.prediction.cells[0], self.prediction.embedding.weight)
+        return f"{self.listener.explain()}; prediction network: {kernel}"
+
+    def num_targets(self, batch: TrainingBatch) -> int:
+        """Count the tokens of a batch, the ends of its sentences included."""
+        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
+
+    def _decoder(self, encoded: Tensor, num_states: Lengths) -> TransducerDecoder:
+        return TransducerDecoder(self.prediction, self.joint, self.joint.encoded(encoded), num_states)
+
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> TransducerOutput:
+        """Return the arcs of the lattices of a batch whose features are changed by `augment`, e.g. SpecAugment."""
+        features, num_frames = self.features(batch.waveforms, batch.num_samples)
+        change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
+        encoded, num_states = self.listener(change(features, num_frames), num_frames)
+        return TransducerOutput(self._decoder(encoded, num_states).arcs(batch.targets), num_states)
+
+    def output_and_search_inputs(
+        self, batch: TrainingBatch
+    ) -> tuple[TransducerValidationOutput, TransducerDecoder, Lengths]:
+        encoded, num_states = self.listener(*self.features(batch.waveforms, batch.num_samples))
+        decoder = self._decoder(encoded, num_states)
+        output = TransducerValidationOutput(decoder.arcs(batch.targets), num_states, decoder.forced(batch.targets))
+        return output, decoder, num_states
+
+    def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[TransducerDecoder, Lengths]:
+        """Return a decoder over this batch for search, and the number of states of each utterance."""
+        encoded, num_states = self.encode(waveforms, num_samples)
+        return self._decoder(encoded, num_states), num_states.to(encoded.device, non_blocking=True)
+
+    def spell(self, inputs: TransducerDecoder, targets: Int[Tensor, "batch tokens"], num_tokens: list[int]) -> Spelling:
+        """Teacher forcing; the weight of a token at a state is the probability that it is written there."""
+        taken = transducer.occupancies(inputs.arcs(targets), inputs.num_states, torch.tensor(num_tokens))
+        return Spelling(inputs.forced(targets), taken.token.transpose(1, 2))
+
+    def token_times(self, weights: Float[Tensor, "tokens1 states"], duration_s: float) -> list[tuple[float, float]]:
+        """Estimate the times of tokens as those of `ListenAttendSpell`, from where they are written."""
+        return monotonic_times(weights, self.state_ms / 1000, duration_s)
