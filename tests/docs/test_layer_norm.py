@@ -3,6 +3,7 @@
 import re
 import runpy
 
+import pytest
 from places import REPOSITORY
 
 SCRIPT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "layer_norm.py"))
@@ -13,6 +14,7 @@ def content(svg: str) -> tuple[list[str], int, int]:
     return re.findall(r">([^<>\n]+)</text>", svg), svg.count("<use "), svg.count("LineCollection")
 
 
+@pytest.mark.pictures
 def test_tables_and_figures_are_those_of_the_stored_results() -> None:
     page = SCRIPT["PAGE"].read_text("utf-8")
     text, figures = SCRIPT["made"](page)
