@@ -40,7 +40,7 @@ def test_scoring_listing_runs_and_showing_options_need_no_torch_and_doctor_nothi
     (tmp_path / "a.trn").write_text("hello world (x_1)\n")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/result.json").write_text("{}")
-    commands = [["score", "reference=a.trn", "hypothesis=a.trn"], ["list", "cell"], ["show", "cell=zoneout"], ["runs"]]
+    commands = [["score", "reference=a.trn", "hypothesis=a.trn"], ["list", "cell"], ["show", "augment=small"], ["runs"]]
     answer = python("-c", IMPORTING.format(commands, {"torch"}), cwd=tmp_path)
     assert answer.stdout.splitlines()[-1] == "0 set()", answer.stderr
     assert "WER 0.0 %" in answer.stdout

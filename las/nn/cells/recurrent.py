@@ -30,7 +30,12 @@ State = Any
 
 
 class HiddenState(NamedTuple):
-    """The state of a cell that keeps nothing but its output, [batch ..., output_size]."""
+    """The state of a cell that keeps nothing but its output, [batch ..., output_size].
+
+    >>> import las, torch
+    >>> las.GRUCell(80, 256).initial_state(2).hidden.shape
+    torch.Size([2, 256])
+    """
 
     hidden: Hidden
 
