@@ -92,6 +92,10 @@ def test_an_utterance_without_states_gives_zeros_and_no_nan(name: str) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+ATTENDED = ("additive", "location", "weight_feedback", "dot", "multi_head")
+"""The attentions whose equations are written out below."""
+
+
 def attended(
     name: str, p: dict[str, np.ndarray], query: np.ndarray, encoded: np.ndarray, history: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +127,7 @@ def attended(
     return np.mean(found, 0), np.concatenate([part @ values for part, values in zip(found, parts, strict=True)])
 
 
-@every_attention
+@pytest.mark.parametrize("name", ATTENDED)
 def test_attention_equals_its_equation_over_several_tokens(name: str) -> None:
     attention = make(name)
     query, encoded = material()
