@@ -12,7 +12,6 @@ from las.nn.acoustic_model import FramePredictions
 from las.nn.model import Trainable, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.scheduled import PiecewiseLinear, ScheduledModule
-from las.nn.transducer_model import TransducerOutput
 from las.runtime.errors import ArgumentError, ConfigError, require_known, suggest
 
 REDUCTIONS = ("mean", "sum")
@@ -208,7 +207,7 @@ class CTCLoss(TrainingLoss):
 class TransducerLoss(TrainingLoss):
     """The loss of a transducer, -log p(tokens | states) (`las.nn.transducer`; Graves 2012), summed or per token."""
 
-    def objective(self, model: Trainable, output: TransducerOutput, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Return the loss to minimise, summed over a batch. Raises ConfigError for a model that is no transducer."""
         if not hasattr(output, "arcs"):
             raise ConfigError(f"loss: a {type(model).__name__} is no transducer: choose model=transducer_small")

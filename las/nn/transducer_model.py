@@ -120,7 +120,7 @@ class JointNetwork(nn.Module):
         self.predicted = nn.Linear(predicted_size, size, bias=False)
         self.output = nn.Linear(size, vocab_size)
 
-    def forward(self, encoded: Float[Tensor, "*place size"], predicted: Float[Tensor, "*place size"]) -> Tensor:
+    def forward(self, encoded: Float[Tensor, "*#place size"], predicted: Float[Tensor, "*#place size"]) -> Tensor:
         """Logits of mapped states and outputs (`encoded`, `predicted`), [..., vocab]."""
         return self.output(torch.tanh(encoded + predicted))
 

@@ -75,7 +75,7 @@ class MinimumWordErrorLoss(TrainingLoss):
         self.corpus = corpus
         self.likelihood.bind(corpus)
 
-    def objective(self, model: Trainable, output: HasSearchInputs, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Return the expected errors of a batch less those of its lists, and the weighted loss of likelihood, summed.
 
         Raises ConfigError for a model whose output has no `search_inputs`.

@@ -20,6 +20,7 @@ from las.cli import train
 from las.config.build import build, compose
 from las.data.loader import Batch
 from las.data.tokenizers import Characters
+from las.decoding.base import Hypothesis
 from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
 from las.nn.model import ListenAttendSpell, ModelOutput
 from las.runtime.errors import ArgumentError, ConfigError
@@ -123,14 +124,15 @@ def test_hypotheses_have_the_probabilities_of_the_search_whatever_is_drawn_in_tr
     torch.testing.assert_close(found.detach(), expected, check_dtype=False, rtol=1e-5, atol=1e-5)
 
 
+def heard(tokens: list[int]) -> Hypothesis:
+    return Hypothesis(tokens, score=0.0, normalised_score=0.0, finished_by="eos")
+
+
 def test_errors_are_counted_in_the_unit_that_is_asked_for() -> None:
-    reference, hypothesis = LETTERS.encode("ab bad face"), SimpleNamespace(tokens=LETTERS.encode("ab bed ace"))
+    reference, hypothesis = LETTERS.encode("ab bad face"), heard(LETTERS.encode("ab bed ace"))
     counts = {unit: loss(unit=unit)._errors(reference, [hypothesis]).tolist() for unit in ("scored", "character")}
     assert counts == {"scored": [2], "character": [2]}
-    assert loss(unit="token")._errors([1, 2], [SimpleNamespace(tokens=[2]), SimpleNamespace(tokens=[])]).tolist() == [
-        1,
-        2,
-    ]
+    assert loss(unit="token")._errors([1, 2], [heard([2]), heard([])]).tolist() == [1, 2]
 
 
 def test_likelihood_is_mixed_in() -> None:
