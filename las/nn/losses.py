@@ -30,22 +30,6 @@ class TokenLoss(NamedTuple):
 
 
 @runtime_checkable
-class HasCTCOutput(Protocol):
-    """Output of a model for a batch: that of CTC if it has one."""
-
-    @property
-    def ctc_output(self) -> ctc.CTCOutput | None: ...
-
-
-@runtime_checkable
-class TokenPredictions(HasCTCOutput, Protocol):
-    """Output of a model that writes tokens, for a batch: logits, and the output of CTC if it has one."""
-
-    @property
-    def logits(self) -> Float[Tensor, "batch steps vocab"]: ...
-
-
-@runtime_checkable
 class TranscribedCorpus(Protocol):
     """What a loss may read of a corpus: its tokens, which decode ids to a text, and the scored form of a text."""
 
@@ -55,7 +39,7 @@ class TranscribedCorpus(Protocol):
     def normalise(self, text: str) -> list[str]: ...
 
 
-def require_ctc(output: HasCTCOutput) -> ctc.CTCOutput:
+def require_ctc(output: Any) -> ctc.CTCOutput:
     """Return the output of CTC. Raises ConfigError for a model without it."""
     found: ctc.CTCOutput | None = getattr(output, "ctc_output", None)
     if found is None:
@@ -156,7 +140,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         loss = (1.0 - smoothing) * true + smoothing * uniform
         return TokenLoss(loss, true.detach(), correct, mask.sum())
 
-    def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Return the loss to minimise, summed over the tokens of a batch and the ends of its sentences.
 
         Raises ConfigError for a model of CTC alone.
@@ -191,7 +175,7 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         require("ctc_weight", ctc_weight, 0.0, 1.0)
         self.ctc_weight = ctc_weight
 
-    def objective(self, model: Trainable, output: TokenPredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         ctc_output, cross_entropy = require_ctc(output), super().objective(model, output, batch)
         by_ctc = ctc.loss(ctc_output, batch.targets, batch.num_tokens)
         return (1.0 - self.ctc_weight) * cross_entropy + self.ctc_weight * by_ctc
@@ -200,7 +184,7 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
 class CTCLoss(TrainingLoss):
     """The loss of CTC alone, -log p(tokens | states) (`las.nn.ctc`; Graves et al. 2006), summed or per token."""
 
-    def objective(self, model: Trainable, output: HasCTCOutput, batch: TrainingBatch) -> Float[Tensor, ""]:
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         return ctc.loss(require_ctc(output), batch.targets, batch.num_tokens)
 
 

@@ -134,11 +134,13 @@ def test_the_phases_of_the_triton_kernel_for_a_gpu_that_is_not_there(monkeypatch
     monkeypatch.setattr(compilation, "SHARED_KIB", {90: 227})
     monkeypatch.setattr(compilation, "SIZES", (64,))
     table = main.benchmark(["suite=compile", "device=cpu"])
-    assert [(row["shape"], row["hidden_size"], row["products"]) for row in table] == [
-        ("sm_90", 64, products) for products in compilation.TYPES
-    ]
+    for kernel, phases in (("triton", compilation.PHASES), ("persistent", compilation.PERSISTENT_PHASES)):
+        own = [row for row in table if row["implementation"] == kernel]
+        assert [(row["shape"], row["hidden_size"], row["products"]) for row in own] == [
+            ("sm_90", 64, products) for products in compilation.TYPES
+        ]
+        assert {len(row[key].split(", ")) for row in own for key in ("registers", "spilled")} == {len(phases)}
     for row in table:
-        assert len(row["registers"].split(", ")) == len(row["spilled"].split(", ")) == len(compilation.PHASES)
         assert all(0 < int(count) <= 255 for count in row["registers"].split(", ")) and 0 < row["shared_kib"] <= 227
 
 
