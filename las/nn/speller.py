@@ -184,17 +184,19 @@ class Speller(ScheduledModule):
         self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
     ) -> tuple[Tensor, SpellerState]:
         """One step from the embedded tokens [batch, beam, size]; `masks` are those of the layers."""
-        *between, of_last = masks
-        state = self._next_state(embedded, memory, state, between)
-        return self._read(apply_mask(state.layers[-1].hidden, of_last), embedded, state.context), state
+        output, state = self._next(embedded, memory, state, masks)
+        return self._read(output, embedded, state.context), state
 
-    def _next_state(self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks) -> SpellerState:
-        """Return the state after the embedded tokens; `masks` are those between layers."""
+    def _next(
+        self, embedded: Tensor, memory: AttentionMemory, state: SpellerState, masks: Masks
+    ) -> tuple[Tensor, SpellerState]:
+        """Return the output of the last layer and the state after the embedded tokens."""
         inputs, layers = torch.cat([embedded, state.context], dim=-1), []
-        for cell, previous, mask in zip(self._cells, state.layers, [*masks, None], strict=True):
+        for cell, previous, mask in zip(self._cells, state.layers, masks, strict=True):
             layers.append(cell.step(cell.input_gates(inputs), previous))
             inputs = apply_mask(layers[-1].hidden, mask)
-        return SpellerState(tuple(layers), *self.attention.attend(inputs, memory, state.attention))
+        attended = self.attention.attend(layers[-1].hidden, memory, state.attention)
+        return inputs, SpellerState(tuple(layers), *attended)
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """Return the input of the readout layer."""
@@ -346,11 +348,12 @@ class _Step(nn.Module):
     def __init__(self, speller: Speller) -> None:
         super().__init__()
         self.cells, self.attention = speller.cells, speller.attention
-        self.next_state, self.no_masks = speller._next_state, speller.no_masks[2:]
+        self.next, self.no_masks = speller._next, speller.no_masks[2:]
 
     def forward(self, inputs: Sequence[Tensor], state: SpellerState, memory: Sequence[Tensor]) -> SpellerState:
         embedded, *between = (part.unsqueeze(1) for part in inputs)
-        return self.next_state(embedded, AttentionMemory(*memory), state, between or self.no_masks)
+        _, after = self.next(embedded, AttentionMemory(*memory), state, [*(between or self.no_masks), None])
+        return after
 
 
 def _passes(kind: type[Attention]) -> Differences:
