@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
@@ -195,8 +194,7 @@ class Speller(ScheduledModule):
         for cell, previous, mask in zip(self._cells, state.layers, masks, strict=True):
             layers.append(cell.step(cell.input_gates(inputs), previous))
             inputs = apply_mask(layers[-1].hidden, mask)
-        attended = self.attention.attend(layers[-1].hidden, memory, state.attention)
-        return inputs, SpellerState(tuple(layers), *attended)
+        return inputs, SpellerState(tuple(layers), *self.attention.attend(layers[-1].hidden, memory, state.attention))
 
     def _read(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """Return the input of the readout layer."""
@@ -313,7 +311,7 @@ class Speller(ScheduledModule):
         embedded = apply_mask(self.embed(previous), of_embedding)
         wider = memory.padded(bucket(len(previous)), bucket(memory.keys.shape[1]))
         rows = (0, 0, 0, 0, 0, len(wider.mask) - len(previous))
-        inputs = [functional.pad(part, rows) for part in (embedded, *between) if part is not None]
+        inputs = [nn.functional.pad(part, rows) for part in (embedded, *between) if part is not None]
         recurrence = Recurrence(
             *(_Step(self), inputs, self.start(wider), wider),
             outputs_of=lambda after: (after.layers[-1].hidden, after.context, after.weights),
@@ -352,8 +350,7 @@ class _Step(nn.Module):
 
     def forward(self, inputs: Sequence[Tensor], state: SpellerState, memory: Sequence[Tensor]) -> SpellerState:
         embedded, *between = (part.unsqueeze(1) for part in inputs)
-        _, after = self.next(embedded, AttentionMemory(*memory), state, [*(between or self.no_masks), None])
-        return after
+        return self.next(embedded, AttentionMemory(*memory), state, [*(between or self.no_masks), None])[1]
 
 
 def _passes(kind: type[Attention]) -> Differences:
