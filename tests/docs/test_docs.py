@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import benchmark
+import check_gpu
 import page_examples
 import pytest
 import tiny_words
@@ -142,6 +143,8 @@ def check(command: str) -> None:
         case ["las", verb, *overrides]:
             assert verb in main.VERBS
             compose(verb, overrides)
+        case ["python", "tests/helpers/check_gpu.py", *parts]:
+            assert set(parts) <= check_gpu.PARTS.keys()
         case ["python", script, *overrides]:
             assert (REPOSITORY / script).is_file()
             assert f'main(["{Path(script).stem}"' in (REPOSITORY / script).read_text()
