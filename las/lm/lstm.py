@@ -6,21 +6,19 @@ A sentence begins and ends with the boundary, id 0. As a scorer for search it ha
 """
 
 import math
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from las.config.build import require
 from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.recurrent import State
 from las.nn.ctc import CTCOutput
-from las.nn.dropout import Dropout
 from las.nn.kernels import choice
 from las.nn.model import FeatureAugmentation, Trainable, TrainingBatch
-from las.nn.rnn import CellFactory, RecurrentLayer
+from las.nn.prediction import PredictionNetwork
 
 
 class Prediction(NamedTuple):
@@ -36,7 +34,7 @@ class NeuralState(NamedTuple):
     layers: tuple[State, ...]
 
 
-class LSTMLanguageModel(Trainable):
+class LSTMLanguageModel(PredictionNetwork, Trainable):
     """An LSTM language model: the distribution of the next token given the previous ones.
 
     Args:
@@ -48,57 +46,22 @@ class LSTMLanguageModel(Trainable):
         dropout: on the embedding and on each layer's output, while training.
     """
 
-    boundary = 0
     features = None
 
-    def __init__(
-        self,
-        vocab_size: int,
-        *,
-        cell: CellFactory,
-        num_layers: int = 1,
-        hidden_size: int = 256,
-        embedding_size: int = 64,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
-        for key, number in sizes.items():
-            require(key, number, 1)
-        require("dropout", dropout, 0.0, 1.0)
-        self.embedding = nn.Embedding(vocab_size, embedding_size)
-        self.layers = nn.ModuleList()
-        width = embedding_size
-        for _ in range(num_layers):
-            layer = RecurrentLayer(cell, width, hidden_size)
-            self.layers.append(layer)
-            width = layer.output_size
-        self.output = nn.Linear(width, vocab_size)
-        self.dropout = Dropout(dropout)
-
-    @property
-    def _cells(self) -> list[RecurrentCell]:
-        return [cast(RecurrentLayer, layer).cell for layer in self.layers]
+    def __init__(self, vocab_size: int, **options: Any) -> None:
+        super().__init__(vocab_size, **options)
+        self.output = nn.Linear(self.output_size, vocab_size)
 
     def explain(self) -> str:
         """Return a line for the log of a run: the kernel of the recurrences, and why it was selected."""
-        return choice.explain(self._cells[0], self.embedding.weight)
+        return choice.explain(self.cells[0], self.embedding.weight)
 
     def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
         """Logits: row i predicts target i from the targets before it, the last row predicts the end.
 
         Padding after a sentence does not affect the rows before it.
         """
-        rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=self.boundary)))
-        num_rows = torch.full((len(rows),), rows.shape[1])
-        for layer in self.layers:
-            rows, _ = layer(rows, num_rows)
-            rows = self.dropout(rows)
-        return self.output(rows)
-
-    def num_targets(self, batch: TrainingBatch) -> int:
-        """Count the tokens of a batch, the ends of its sentences included."""
-        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
+        return self.output(super().forward(targets))
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Prediction:
         """Predict the targets of a batch, which has no audio, so that nothing is augmented; logits in fp32."""
@@ -109,7 +72,7 @@ class LSTMLanguageModel(Trainable):
         """Return the state at the start of each of `batch` sentences. The parameters are moved to this device."""
         if self.device != torch.device(device):
             self.to(device)
-        empty = NeuralState(tuple(cell.initial_state(batch, 1) for cell in self._cells))
+        empty = NeuralState(self.initial_state(batch))
         return self.advance(empty, torch.full((batch, 1), self.boundary, device=self.device))
 
     @torch.no_grad()
@@ -118,11 +81,7 @@ class LSTMLanguageModel(Trainable):
 
     @torch.no_grad()
     def advance(self, state: NeuralState, tokens: Int[Tensor, "batch beam"]) -> NeuralState:
-        rows, layers = self.embedding(tokens), []
-        for cell, before in zip(self._cells, state.layers, strict=True):
-            layers.append(cell.step(cell.input_gates(rows), before))
-            rows = layers[-1].hidden
-        return NeuralState(tuple(layers))
+        return NeuralState(self.step(tokens, state.layers)[1])
 
     def follow(
         self, state: NeuralState, tokens: Int[Tensor, "batch beam"]

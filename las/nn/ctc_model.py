@@ -15,12 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.nn.ctc import BLANK, CTC, CTCOutput, align
+from las.nn.ctc import CTC, CTCOutput, align
 from las.nn.ctc_prefix import CTCPrefixes, PrefixState, prefixes
 from las.nn.features import Features, Waveforms
-from las.nn.kernels.graphs.parts import Replayable
 from las.nn.listener import Listener
-from las.nn.model import FeatureAugmentation, SpeechModel, Spelling, TrainingBatch
+from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths
 from las.runtime.errors import ArgumentError
 
@@ -38,10 +37,8 @@ class CTCValidationOutput(NamedTuple):
     logits: Float[Tensor, "batch steps vocab"]
 
 
-class CTCDecoder(Replayable):
+class CTCDecoder(PrefixDecoder):
     """The output of CTC on one batch as a search uses it: probabilities of what follows a prefix."""
-
-    sos = eos = BLANK
 
     def __init__(self, output: CTCOutput, scores: CTCPrefixes | None = None) -> None:
         self.output = output
@@ -71,14 +68,6 @@ class CTCDecoder(Replayable):
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
         """CTC log-probabilities of the encoded states."""
         return self.output.log_probs
-
-    def forced(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
-        """Log-probabilities of each next token when these are fed, the end last."""
-        state, steps = self.start(), []
-        for tokens in (torch.full_like(targets[:, :1], self.sos), *targets.split(1, dim=1)):
-            log_probs, state = self.step(tokens, state)
-            steps.append(log_probs[:, 0])
-        return torch.stack(steps, dim=1)
 
 
 class CTCModel(SpeechModel):
@@ -126,10 +115,6 @@ class CTCModel(SpeechModel):
 
     def explain(self) -> str:
         return self.listener.explain()
-
-    def num_targets(self, batch: TrainingBatch) -> int:
-        """Count the tokens of a batch, the ends of its sentences included."""
-        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
 
     def forward(self, waveforms: Waveforms, num_samples: Lengths) -> CTCOutput:
         """Log-probabilities of tokens and blank at every encoded state, and the numbers of states."""

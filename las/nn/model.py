@@ -65,9 +65,12 @@ class Trainable(nn.Module, ABC):
     def explain(self) -> str:
         """Return a line for the log of a run: the kernels of the recurrences on the model's device, and why."""
 
-    @abstractmethod
     def num_targets(self, batch: TrainingBatch) -> int:
-        """Count the terms of the loss of a batch: a loss with reduction `mean` is divided by it."""
+        """Count the terms of the loss of a batch: a loss with reduction `mean` is divided by it.
+
+        They are tokens and the ends of sentences unless a model says otherwise.
+        """
+        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
 
     @abstractmethod
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Any:
@@ -79,6 +82,28 @@ class Spelling(NamedTuple):
 
     logits: Float[Tensor, "batch steps vocab"]
     weights: Float[Tensor, "batch steps states"]
+
+
+class PrefixDecoder(Replayable):
+    """Base class of decoders whose scores are sums over alignments; a subclass defines `start` and `step`."""
+
+    sos = eos = 0
+
+    def start(self) -> Any:
+        """Return the state before the boundary, one beam per utterance."""
+        raise TypeError(f"{type(self).__name__} must define start")
+
+    def step(self, tokens: Int[Tensor, "batch beam"], state: Any) -> tuple[Float[Tensor, "batch beam vocab"], Any]:
+        """Return the log-probabilities of the next token and the new state."""
+        raise TypeError(f"{type(self).__name__} must define step")
+
+    def forced(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
+        """Log-probabilities of each next token when these are fed, the end last."""
+        state, steps = self.start(), []
+        for tokens in (torch.full_like(targets[:, :1], self.sos), *targets.split(1, dim=1)):
+            log_probs, state = self.step(tokens, state)
+            steps.append(log_probs[:, 0])
+        return torch.stack(steps, dim=1)
 
 
 class SpeechModel(Trainable):
@@ -281,10 +306,6 @@ class ListenAttendSpell(SpeechModel):
         keys, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in memory[:2])
         decoder = Decoder(self.speller, AttentionMemory(keys, values, memory.mask), self.ctc)
         return ModelOutput(output.logits, output.weights, ctc_output, (decoder, num_states))
-
-    def num_targets(self, batch: TrainingBatch) -> int:
-        """Count the tokens of a batch, the ends of its sentences included."""
-        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> ModelOutput:
         """Teacher forcing on a batch whose features are changed by `augment`, e.g. SpecAugment; logits in fp32."""

@@ -14,7 +14,7 @@ constraints serve it, and hypotheses of equal tokens never compete with each oth
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -23,84 +23,20 @@ from torch.utils.checkpoint import checkpoint
 
 from las.config.build import require
 from las.nn import transducer
-from las.nn.cells.recurrent import RecurrentCell, State
-from las.nn.dropout import Dropout
+from las.nn.cells.recurrent import State
 from las.nn.features import Features, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type
-from las.nn.kernels.graphs.parts import Replayable
 from las.nn.listener import Listener
-from las.nn.model import FeatureAugmentation, SpeechModel, Spelling, TrainingBatch, monotonic_times
+from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch, monotonic_times
 from las.nn.normalisation import Lengths, mask_of
-from las.nn.rnn import CellFactory, RecurrentLayer
+from las.nn.prediction import PredictionNetwork
 from las.nn.transducer import BLANK, Arcs
 
 LOWEST = -1e30
 """Stands for -inf, as differences of infinities are NaN."""
 AT_ONCE = 1 << 22
 """Log-probabilities of the whole vocabulary that are in memory at once while training."""
-
-
-class PredictionNetwork(nn.Module):
-    """An LSTM over the tokens before: embedding and layers of any cell.
-
-    Args:
-        vocab_size: output symbols, the boundary (id 0), which is fed first, included.
-        cell: makes the cell of one layer from (input_size, hidden_size).
-        num_layers: depth of the LSTM.
-        hidden_size: width of the LSTM.
-        embedding_size: width of the embedding of the previous token.
-        dropout: on the embedding and on each layer's output, while training.
-    """
-
-    def __init__(
-        self,
-        vocab_size: int,
-        *,
-        cell: CellFactory,
-        num_layers: int = 1,
-        hidden_size: int = 256,
-        embedding_size: int = 64,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "embedding_size": embedding_size}
-        for key, number in sizes.items():
-            require(key, number, 1)
-        require("dropout", dropout, 0.0, 1.0)
-        self.embedding = nn.Embedding(vocab_size, embedding_size)
-        self.layers, self.output_size = nn.ModuleList(), embedding_size
-        for _ in range(num_layers):
-            layer = RecurrentLayer(cell, self.output_size, hidden_size)
-            self.layers.append(layer)
-            self.output_size = layer.output_size
-        self.dropout = Dropout(dropout)
-
-    @property
-    def cells(self) -> list[RecurrentCell]:
-        return [cast(RecurrentLayer, layer).cell for layer in self.layers]
-
-    def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens1 hidden"]:
-        """Return the outputs after none, one, ... of the tokens; padding does not affect those before it."""
-        rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=BLANK)))
-        num_rows = torch.full((len(rows),), rows.shape[1])
-        for layer in self.layers:
-            rows = self.dropout(layer(rows, num_rows)[0])
-        return rows
-
-    def start(self, batch: int) -> tuple[State, ...]:
-        """Return the state before the boundary, one beam per utterance."""
-        return tuple(cell.initial_state(batch, 1) for cell in self.cells)
-
-    def step(
-        self, tokens: Int[Tensor, "batch beam"], state: tuple[State, ...]
-    ) -> tuple[Float[Tensor, "batch beam hidden"], tuple[State, ...]]:
-        """Return the output after one more token, and the new state; without dropout."""
-        rows, layers = self.embedding(tokens), []
-        for cell, before in zip(self.cells, state, strict=True):
-            layers.append(cell.step(cell.input_gates(rows), before))
-            rows = layers[-1].hidden
-        return rows, tuple(layers)
 
 
 class JointNetwork(nn.Module):
@@ -173,13 +109,11 @@ class TransducerState(NamedTuple):
     probs: Float[Tensor, "batch beam states vocab"]
 
 
-class TransducerDecoder(Replayable):
+class TransducerDecoder(PrefixDecoder):
     """A transducer on one batch as a search uses it: probabilities of what follows a prefix.
 
     `encoded` are states that the joint network has mapped, [batch, states, size].
     """
-
-    sos = eos = BLANK
 
     def __init__(
         self, prediction: PredictionNetwork, joint: JointNetwork, encoded: Tensor, num_states: Lengths
@@ -198,7 +132,7 @@ class TransducerDecoder(Replayable):
         alpha = torch.full(shape, LOWEST, dtype=score_type(self.encoded.device), device=self.encoded.device)
         alpha[:, :, :1] = 0.0
         probs = self.encoded.new_ones(*shape, self.joint.output.out_features)
-        return TransducerState(self.prediction.start(len(self.encoded)), alpha, probs)
+        return TransducerState(self.prediction.initial_state(len(self.encoded)), alpha, probs)
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], state: TransducerState
@@ -226,14 +160,6 @@ class TransducerDecoder(Replayable):
         scores = psi.clamp(min=torch.finfo(psi.dtype).tiny).log() + top - prefix
         scores = torch.cat([end, scores[..., 1:]], dim=-1)
         return scores.clamp(max=0.0), TransducerState(layers, alpha, probs)
-
-    def forced(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch steps vocab"]:
-        """Log-probabilities of each next token when these are fed, the end last."""
-        state, steps = self.start(), []
-        for tokens in (torch.full_like(targets[:, :1], self.sos), *targets.split(1, dim=1)):
-            log_probs, state = self.step(tokens, state)
-            steps.append(log_probs[:, 0])
-        return torch.stack(steps, dim=1)
 
     def arcs(self, targets: Int[Tensor, "batch tokens"]) -> Arcs:
         """Return the arcs of the lattices of these tokens."""
@@ -286,10 +212,6 @@ class TransducerModel(SpeechModel):
     def explain(self) -> str:
         kernel = choice.explain(self.prediction.cells[0], self.prediction.embedding.weight)
         return f"{self.listener.explain()}; prediction network: {kernel}"
-
-    def num_targets(self, batch: TrainingBatch) -> int:
-        """Count the tokens of a batch, the ends of its sentences included."""
-        return int(batch.num_tokens.sum()) + len(batch.num_tokens)
 
     def _decoder(self, encoded: Tensor, num_states: Lengths) -> TransducerDecoder:
         return TransducerDecoder(self.prediction, self.joint, self.joint.encoded(encoded), num_states)
