@@ -40,6 +40,8 @@ class Division(NamedTuple):
     """Of a direction of a group of rows."""
     own: int
     """Units of a program."""
+    block: int
+    """Width of a program's tile of U', rounded up: units forwards, those of a block of SIDE programs backwards."""
     rows: int
     """Of a group, rounded up."""
     groups: int
@@ -56,7 +58,7 @@ class Division(NamedTuple):
         def tiles(rows: int) -> int:
             return (NUM_GATES * OWN + rows) * block * itemsize
 
-        return cls._of(programs, OWN, directions, batch, tiles, device)
+        return cls._of(programs, OWN, block, directions, batch, tiles, device)
 
     @classmethod
     def backward(
@@ -70,12 +72,19 @@ class Division(NamedTuple):
         def tiles(rows: int) -> int:
             return NUM_GATES * span * (span + rows) * itemsize
 
-        division = cls._of(side * side, own, directions, batch, tiles, device)
+        division = cls._of(side * side, own, span, directions, batch, tiles, device)
         return division and division._replace(side=side)
 
     @classmethod
     def _of(
-        cls, programs: int, own: int, directions: int, batch: int, tiles: Callable[[int], int], device: Device
+        cls,
+        programs: int,
+        own: int,
+        block: int,
+        directions: int,
+        batch: int,
+        tiles: Callable[[int], int],
+        device: Device,
     ) -> "Division | None":
         together = device.multiprocessors // programs
         fitting = [rows for rows in (16, 32, 64) if tiles(rows) + SLACK <= device.shared]
@@ -83,7 +92,7 @@ class Division(NamedTuple):
             return None
         at_once = (rows for rows in fitting if directions * -(-batch // rows) <= together)
         rows = next(at_once, fitting[-1])
-        return cls(programs, own, rows, max(1, -(-batch // rows)), together)
+        return cls(programs, own, block, rows, max(1, -(-batch // rows)), together)
 
     @property
     def slots(self) -> int:

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from triton import next_power_of_2
 
 from las.nn.cells.base import NUM_GATES
 from las.nn.kernels.triton import loops, persistent_backward, persistent_forward
-from las.nn.kernels.triton.division import Device, Division
+from las.nn.kernels.triton.division import Device, Division, power_of_2
 from las.nn.kernels.triton.loops import KINDS
 from las.nn.kernels.triton.plan import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
 
@@ -27,10 +26,10 @@ def _options(recipe: TritonEquations, division: Division) -> dict[str, Any]:
     return {
         "H": recipe.hidden_size,
         "OWN": division.own,
-        "UNITS": max(4, next_power_of_2(division.own)),
+        "UNITS": max(4, power_of_2(division.own)),
         "ROWS": division.rows,
         "PROGRAMS": division.programs,
-        "PADDED": next_power_of_2(division.programs),
+        "PADDED": power_of_2(division.programs),
         "DIRECTIONS": recipe.directions,
         "NORM": plan.norm,
         "CELL_NORM": plan.cell_norm,
@@ -71,7 +70,7 @@ def forward(
     persistent_forward.forward[division.programs, directions, division.groups](
         *(inputs[0], gap, weight, affine, first, lengths, outputs, *trace, last, hidden, sums),
         *(frames, batch, division.slots),
-        BLOCK=max(16, next_power_of_2(size)),
+        BLOCK=division.block,
         EPS=plan.eps,
         KEEP=plan.keep,
         **_options(recipe, division),
@@ -109,7 +108,7 @@ def backward(
             *(d_gates, d_projected, d_normalised, d_first, vectors, partial, sums),
             *(frames, batch, division.slots, direction, group),
             SIDE=division.side,
-            SPAN=max(16, next_power_of_2(division.side * division.own)),
+            SPAN=division.block,
             **_options(recipe, division),
         )
     return TritonGradients(d_gates, d_projected, d_normalised, d_first)
