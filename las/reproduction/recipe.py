@@ -160,7 +160,10 @@ def read(name: str) -> Recipe:
         assumed_at={
             _one_of(tier, TIERS, f"{where}: assumed_at"): tuple(lines) for tier, lines in values["assumed_at"].items()
         },
-        rows=tuple(_row(row, family, f"{where}: row {number}") for number, row in enumerate(values["rows"], start=1)),
+        rows=tuple(
+            _row(row, family, values["at"], f"{where}: row {number}")
+            for number, row in enumerate(values["rows"], start=1)
+        ),
         tiers={tier: _tier(shared[tier], f"recipes/settings/{setting}.yaml: {tier}") for tier in TIERS},
         look_every=values["look_every"],
     )
@@ -172,13 +175,13 @@ def _setting(name: str) -> dict[str, Any]:
     return _section(_yaml(path), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
 
 
-_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}, "look_every": None}
+_RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}, "at": {}, "look_every": None}
 
 
-def _row(values: Any, family: str, where: str) -> Row:
+def _row(values: Any, family: str, at: Mapping[str, list[str]], where: str) -> Row:
     options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": ""}
     section = _section(values, where, ("name", "label"), options)
-    for tier in section["at"]:
+    for tier in (*at, *section["at"]):
         _one_of(tier, TIERS, f"{where}: at")
     for key, value in section["paper"].items():
         if key not in PAPER:
@@ -191,7 +194,7 @@ def _row(values: Any, family: str, where: str) -> Row:
             "family": _one_of(section["family"], FAMILIES, f"{where}: family"),
             "repeat": _one_of(section["repeat"], REPEATS, f"{where}: repeat"),
             "overrides": tuple(section["overrides"]),
-            "at": {tier: tuple(overrides) for tier, overrides in section["at"].items()},
+            "at": {tier: (*at.get(tier, ()), *section["at"].get(tier, ())) for tier in (*at, *section["at"])},
         }
     )
 
