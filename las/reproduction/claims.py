@@ -36,7 +36,7 @@ from las.reproduction.verdicts import UNDECIDED, WITHDRAWN, Rule, Verdict, decid
 from las.runtime.errors import StorageError
 from las.storage import atomic, bounded
 
-PAPERS = {"Ben Othman 2018": 10, "Zeineldeen et al. 2020": 22, "their background": 26, "our controls": 31}
+PAPERS = {"Ben Othman 2018": 10, "Zeineldeen et al. 2020": 22, "their background": 26, "our controls": 33}
 """The number of the last claim of each paper."""
 AT_OWN_RATES = (
     "the published verdict compared rows at learning rates of their own, which this measure changes with; at equal "
@@ -267,6 +267,18 @@ CLAIMS = (
             ["z20_nopre_lstm_7", "z20_nopre_lstm_8"],
             sound=["z20_nopre_lstm_7_scaled", "z20_nopre_lstm_8_scaled"],
         ),
+    ),
+    Claim(
+        "C32",
+        "LN in the listener gains on AN4 without augmentation.",
+        "an4_augmentation",
+        lower("an4_clean_listener", "an4_clean"),
+    ),
+    Claim(
+        "C33",
+        "LN in the listener gains on AN4 with augmentation and three times the updates.",
+        "an4_augmentation",
+        lower("an4_long_listener", "an4_long"),
     ),
 )
 
