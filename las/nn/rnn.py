@@ -150,9 +150,7 @@ def _computed(cells: Sequence[Any], frames: Tensor, num_frames: Tensor, states: 
     """`_run` where the values of tensors are known."""
     kernel = choice.select_kernel(cells[0], frames)
     found = kernel.layer(cells, frames, num_frames, states)
-    if kernel.device is None or not (found[0].requires_grad and torch.is_grad_enabled()):
-        return found
-    return twice_differentiable(cells, frames, num_frames, states, found)
+    return found if kernel.device is None else twice_differentiable(cells, frames, num_frames, states, found)
 
 
 operator.define(_computed)

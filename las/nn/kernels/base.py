@@ -359,8 +359,10 @@ class TwiceDifferentiable(torch.autograd.Function):
 def twice_differentiable(
     cells: Sequence[LSTMCell], frames: Tensor, num_frames: Lengths, states: States, found: Unrolled
 ) -> Unrolled:
-    """Return the results of a kernel, with a second derivative."""
+    """Return the results of a kernel, with a second derivative where they have a first."""
     outputs, last = found
+    if not (outputs.requires_grad and torch.is_grad_enabled()):
+        return found
     results = TwiceDifferentiable.apply(
         cells,
         num_frames,

@@ -23,6 +23,7 @@ from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.graphs.capture import captured
 from las.nn.kernels.graphs.replayed import Capture
+from las.nn.kernels.merged import MergedKernel
 from las.nn.kernels.triton.layer import PersistentKernel, TritonKernel
 from las.nn.kernels.unrolled import TorchKernel
 from las.runtime import progress
@@ -33,6 +34,7 @@ KERNELS: dict[str, Kernel] = {
     "triton": TritonKernel(),
     "cpu": CppKernel(),
     "torch": TorchKernel(),
+    "merged": MergedKernel(lambda cell, like: _compiled(cell, like)),
     "plain": PLAIN,
 }
 """Kernels by name, fastest first."""
@@ -99,6 +101,12 @@ def refusal(kernel: Kernel, cell: Any, like: Tensor) -> str:
         return kernel.unsupported_reason(cell, like)
     reason = uncompiled(cell) or _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
     return reason or Trial.of(kernel, cell, like).failure()
+
+
+def _compiled(cell: LSTMCell, like: Tensor) -> Kernel | str:
+    """Return the fastest hand-written kernel that computes a cell on a tensor's device and type, or why none does."""
+    able = (kernel for kernel in KERNELS.values() if kernel.device and not refusal(kernel, cell, like))
+    return next(able, None) or _reasons((name for name, kernel in KERNELS.items() if kernel.device), cell, like)
 
 
 def _elsewhere(device: str, like: Tensor) -> str:
