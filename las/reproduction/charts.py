@@ -67,13 +67,15 @@ def legend(names: Sequence[str]) -> Markup:
 
 
 class Dots(NamedTuple):
-    """A row of trainings: their values, the mean, its interval, and the number that a paper prints, where known."""
+    """A row of trainings: their values, the mean, its interval, the number that a paper prints, where known, and
+    milliseconds per update, where they were measured."""
 
     name: str
     values: Sequence[float]
     mean: float | None
     interval: tuple[float, float] | None
     paper: float | None
+    update_ms: float | None = None
 
 
 def dots(rows: Sequence[Dots], unit: str, measure: str) -> Markup:
@@ -122,6 +124,27 @@ def dots_note(rows: Sequence[Dots], measure: str) -> str:
 def _highest(rows: Sequence[Dots]) -> float | None:
     """Return the highest value or end of an interval; None without any training."""
     return max((value for row in rows for value in (*row.values, *(row.interval or ()))), default=None)
+
+
+def against_time(rows: Sequence[Dots], unit: str) -> Markup:
+    """Return the mean of each row with its interval over its milliseconds per update; empty for fewer than two rows."""
+    timed = [row for row in rows if row.mean is not None and row.update_ms is not None]
+    if missing() or len(timed) < 2:
+        return Markup("")
+    figure, axes = _axes((6.2, 3.2), "milliseconds per update", unit)
+    for number, row in enumerate(timed):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot([row.update_ms], [row.mean], "o", color=colour, markersize=4)
+        if row.interval is not None:
+            axes.vlines(row.update_ms, max(0.0, row.interval[0]), row.interval[1], color=colour, linewidth=1.2)
+        place = (row.update_ms, row.mean)
+        axes.annotate(row.name, place, (4, 2), textcoords="offset points", **_letters() | {"color": colour})
+    axes.margins(x=0.2)  # names stand to the right of their dots
+    axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
+    note = (
+        "Means with their 95 % intervals. Times are those of the fastest stretch between validations of each training."
+    )
+    return _markup(figure, f"{unit} against milliseconds per update", note=note, css="dots")
 
 
 def heat_map(

@@ -54,6 +54,7 @@ DIAGNOSTICS = {
 def page(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], audio: str = "") -> str:
     """Return the page of a recipe, of its table alone; `audio` is a data URI of the example, or empty."""
     excerpt = table.excerpt or Excerpt({}, None, {})
+    dots, unit, measure = trainings(recipe, table)
     return templates.render(
         "report.html",
         title=recipe.title,
@@ -63,7 +64,7 @@ def page(recipe: Recipe, table: Table, verdicts: Mapping[str, Verdict], audio: s
         missing=charts.missing(),
         results=(tables.headings(recipe, table), tables.rows(recipe, table)),
         notes=tables.notes(recipe),
-        figure=charts.dots(*trainings(recipe, table)),
+        figures=[charts.dots(dots, unit, measure), charts.against_time(dots, unit)],
         rates=tables.rates(table),
         assumptions=tables.assumptions(recipe, table),
         diverged=[(line.label, outcome) for line in table.lines for outcome in line.outcomes if outcome.broken],
@@ -84,12 +85,14 @@ def _verdicts(verdicts: Mapping[str, Verdict]) -> list[tuple[str, str, Verdict, 
 
 
 def trainings(recipe: Recipe, table: Table) -> tuple[list[Dots], str, str]:
-    """Return a dot for each training of each row, with mean, interval and the paper's number; the unit; its measure."""
+    """Return a dot for each training of each row, with mean, interval, the paper's number and milliseconds per update;
+    the unit; its measure.
+    """
     key = tables.paper_key(recipe, table.metric)
     paper = {row.label: row.paper.get(key) for row in recipe.rows}
     rows = []
     for line in table.lines:
-        summary = line.summary("test")
+        summary, speed = line.summary("test"), line.summary("update_ms")
         printed = paper.get(line.label)
         rows.append(
             Dots(
@@ -98,6 +101,7 @@ def trainings(recipe: Recipe, table: Table) -> tuple[list[Dots], str, str]:
                 None if summary is None else 100 * summary.mean,
                 _percent(summary),
                 100 * printed if isinstance(printed, float) else None,
+                None if speed is None else speed.mean,
             )
         )
     return rows, f"test {error_rates.SHORT_NAMES[table.metric]} in %", error_rates.SHORT_NAMES[key]

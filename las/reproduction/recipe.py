@@ -143,10 +143,9 @@ def read(name: str) -> Recipe:
     if setting not in settings:
         raise ConfigError(f"{where}: setting: {setting} does not exist.{suggest(str(setting), settings)}")
     shared = _setting(setting)
-    for tier in TIERS:
-        if isinstance(shared[tier], str):
-            other = _one_of(shared[tier], settings, f"recipes/settings/{setting}.yaml: {tier}")
-            shared[tier] = _setting(other)[tier]
+    shared |= {
+        tier: _resolved(shared[tier], tier, settings, f"recipes/settings/{setting}.yaml: {tier}") for tier in TIERS
+    }
     tiny = _yaml(directory() / "settings" / f"{SMOKE}.yaml")
     own = shared[SMOKE]
     shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
@@ -170,9 +169,22 @@ def read(name: str) -> Recipe:
 
 
 def _setting(name: str) -> dict[str, Any]:
-    """Return a file of settings; a tier may be the name of another one, which has that tier."""
+    """Return a file of settings, in which a tier may name another one (`_resolved`)."""
     path = directory() / "settings" / f"{name}.yaml"
     return _section(_yaml(path), f"recipes/settings/{name}.yaml", ("assumed", *TIERS))
+
+
+def _resolved(values: Any, tier: str, settings: Collection[str], where: str) -> Any:
+    """Return a tier of a setting; one that names another setting, alone or as `like`, is that setting's tier with what
+    is its own: lists go on after those of the other, everything else replaces.
+    """
+    own = {"like": values} if isinstance(values, str) else dict(values) if isinstance(values, dict) else {}
+    if "like" not in own:
+        return values
+    other = _setting(_one_of(own.pop("like"), settings, where))[tier]
+    for key in ("assumed", "overrides"):
+        own[key] = [*other.get(key, []), *own.get(key, [])]
+    return {**other, **own}
 
 
 _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assumed_at": {}, "at": {}, "look_every": None}

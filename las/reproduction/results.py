@@ -38,6 +38,7 @@ MEASURES = {
     "steps_to_converge": "step of the best dev error",
     "steps_to_within_one_percent": "first step within 1 % of the best dev error",
     "seconds": "time of training",
+    "update_ms": "milliseconds per update in the fastest stretch between validations",
     "entropy": "entropy of attention at the best step",
     "diagonality": "diagonality of attention at the best step",
     "coverage": "coverage of attention at the best step",

@@ -26,6 +26,8 @@ def of_events(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     numbers = {"seconds": seconds(list(map(dict, metrics)))}
     if losses:
         numbers["train_loss"] = statistics.fmean(losses[-max(1, round(LATE_SHARE * len(losses))) :])
+    if (fastest := update_ms(metrics)) is not None:
+        numbers["update_ms"] = fastest
     changes = [abs(b - a) / abs(a) for a, b in itertools.pairwise(losses) if a]
     if changes:
         numbers["batch_loss_change"] = statistics.fmean(changes)
@@ -36,6 +38,19 @@ def of_events(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         numbers["dev_loss"] = min(event["dev_loss"] for event in validations)
         numbers["last_dev_loss"] = validations[-1]["dev_loss"]
     return numbers
+
+
+def update_ms(metrics: Sequence[Mapping[str, Any]]) -> float | None:
+    """Milliseconds of an update: the mean over the fastest stretch between validations, which alone is free of pauses
+    and of other work on the machine; None where no two updates follow each other.
+    """
+    stretches = [
+        [event["time"] for event in events]
+        for is_update, events in itertools.groupby(metrics, lambda event: event.get("event") == "train")
+        if is_update
+    ]
+    means = [1e3 * (times[-1] - times[0]) / (len(times) - 1) for times in stretches if len(times) > 1]
+    return min((mean for mean in means if mean > 0), default=None)
 
 
 def drifts(board: Path) -> dict[str, float]:

@@ -29,6 +29,8 @@ KEYS = {
     "repeats": int | None,
     "budget_s": float,
     "threads": int | None,
+    "recipe": str,
+    "tier": str,
     "seconds": list[float],
     "split": str,
     "batch_size": int,
@@ -116,7 +118,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
 
 def _threads(config: Config, suite: str) -> int:
     """The number of threads: a training's for suites that train a model, else one for each processor."""
-    trains = suite in ("model", "loader", "safety")
+    trains = suite in ("model", "recipe", "loader", "safety")
     return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
 
 

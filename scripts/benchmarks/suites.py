@@ -14,6 +14,7 @@ from benchmarks import (
     lstm,
     nn_lstm,
     peers,
+    recipe_rows,
     training_step,
 )
 from benchmarks.records import Group, TableColumn
@@ -39,6 +40,7 @@ SUITES = {
     "lstm": Suite(lstm.measure, lstm.COLUMNS, lstm.title),
     "nn_lstm": Suite(nn_lstm.measure, nn_lstm.COLUMNS, nn_lstm.title),
     "model": Suite(training_step.measure, training_step.COLUMNS, training_step.title),
+    "recipe": Suite(recipe_rows.measure, recipe_rows.COLUMNS, recipe_rows.title),
     "growth": Suite(growth.measure, growth.COLUMNS, growth.title),
     "peers": Suite(peers.measure, peers.COLUMNS),
     "decode": Suite(decoding.measure, decoding.COLUMNS),

@@ -11,6 +11,7 @@ from benchmarks.shapes import Shape
 
 from las.config.build import compose
 from las.nn.kernels import choice
+from las.reproduction import recipe
 from las.runtime import devices
 
 
@@ -29,6 +30,23 @@ def test_the_parts_of_a_training_step() -> None:
             assert row["audio_s_per_s"] == 1e3 * row["audio_s"] / row["total_ms"]
             assert row["times_faster_than_plain"] == plain["total_ms"] / row["total_ms"]
             assert 0.0 < row["listener_peak_share"] < 1.0 and 0.0 < row["listener_backward_peak_share"] < 1.0
+
+
+def test_an_update_of_each_row_of_a_recipe() -> None:
+    given = [
+        "suite=recipe",
+        "recipe=norms",
+        "tier=smoke",
+        "repeats=2",
+        "budget_s=0.1",
+        "seconds=[0.3,0.4]",
+        "device=cpu",
+    ]
+    table = main.benchmark(given)
+    assert [row["implementation"] for row in table] == [row.name for row in recipe.read("norms").rows]
+    first, of_layer_norm, *_ = table
+    assert first["ratio_to_first"] == 1.0 and of_layer_norm["cell"] == "ln_global"
+    assert first["hidden_size"] == 16 and first["parameters"] < of_layer_norm["parameters"]
 
 
 def test_operations_of_the_listeners_products() -> None:

@@ -61,6 +61,16 @@ def test_every_training_is_a_dot_with_means_intervals_and_the_papers_numbers(dra
     assert charts.dots([ROWS[1]], "x", "PER") == ""
 
 
+def test_errors_are_drawn_over_milliseconds_where_two_rows_have_them(drawn: list[Any]) -> None:
+    first, _, last = ROWS
+    timed = [first._replace(update_ms=20.0), ROWS[1]._replace(update_ms=9.0), last._replace(update_ms=40.0)]
+    assert charts.against_time(timed, "test PER in %")
+    (axes,) = drawn[0].axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[20, 22]], [[40, 30]]], "none for a broken row"
+    assert [text.get_text() for text in axes.texts] == ["one <row>", "far"] and len(axes.collections) == 1
+    assert charts.against_time(timed[:2], "x") == charts.against_time(ROWS, "x") == ""
+
+
 def test_a_heat_map_has_the_weights_the_symbols_and_the_true_times(drawn: list[Any]) -> None:
     weights = np.array([[0.0, 1.0], [0.5, 0.25], [0.0, 0.0]])
     charts.heat_map(weights, ["a", " ", "(end)"], 0.8, "title", "caption", [(0.0, 0.4), (0.4, 0.8)])

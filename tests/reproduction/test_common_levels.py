@@ -205,3 +205,13 @@ def test_the_change_of_the_loss_is_none_where_the_weights_stand_still(tmp_path: 
     assert "loss_change" not in run_numbers.of_events(batches)
     assert written(tmp_path, probe("update"), probe("update", after=1.0))["loss_change"] == 0.25
     assert written(tmp_path, probe("update"))["loss_change"] == 0.0
+
+
+def test_the_time_of_an_update_is_that_of_the_fastest_stretch_between_validations() -> None:
+    """Without validations, and whatever pauses and other work there were in other stretches."""
+    times = {"train": [0.0, 0.3, 0.6, 2.0, 2.2, 2.4, 700.0, 700.1, 1500.0], "validation": [1.9, 699.0, 800.0]}
+    events = [{"event": name, "time": time, "loss": 1.0} for name, each in times.items() for time in each]
+    events.sort(key=lambda event: float(str(event["time"])))
+    assert run_numbers.update_ms(events) == pytest.approx(100.0)
+    assert run_numbers.update_ms(events[:7]) == pytest.approx(200.0)
+    assert run_numbers.update_ms(events[:1]) is run_numbers.update_ms([]) is None

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from refusals import refused
 
 from las.config import build
-from las.reproduction import claims, recipe
+from las.reproduction import claims, jobs, recipe
 from las.runtime.errors import ConfigError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -60,6 +60,7 @@ HYBRID = """
 8 Global N | 14.0 | 9.4 | 18.6 | 14.4 | 12.8 77
 8 PerGate N | 14.5 | 9.8 | 19.2 | 14.8 | 10.8 65
 """
+NEW = ("norms", "cells")
 WORDS = {"swb": 21395, "ch": 21594}
 
 
@@ -184,6 +185,22 @@ def test_a_setting_may_name_another_for_a_tier(copy: Path) -> None:
     mistaken("bo18_table2", "settings/bo18_librispeech.yaml open bo18_timt bo18_timit")
     replace(copy / "settings/bo18_timit.yaml", "seeds: 3", "seds: 3")
     mistaken("bo18_table3", "settings/bo18_timit.yaml open 'seds' seeds")
+
+
+def test_a_setting_may_add_to_a_tier_of_another() -> None:
+    open_, like = recipe.read("norms").tier("open"), recipe.read("bo18_table3").tier("open")
+    assert open_.overrides == (*like.overrides, "init=las") and open_.per_corpus == like.per_corpus
+    assert open_.assumed[: len(like.assumed)] == like.assumed and len(open_.assumed) > len(like.assumed)
+    assert (open_.seeds, open_.rates) == (3, (0.002, 0.004))
+
+
+def test_norms_and_cells_are_150_trainings() -> None:
+    """Two rates on phones in noise, one on AN4, where the last row of the norms is left out."""
+    phones, an4 = (), ("corpus=an4", "corpus.root=x", "optim.lr=0.004")
+    counts = [
+        len(jobs.jobs(recipe.read(name), "open", None, Path("runs"), each)) for name in NEW for each in (phones, an4)
+    ]
+    assert counts == [60, 30, 42, 21] and sum(counts) - 3 == 150
 
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
