@@ -20,8 +20,12 @@ from las.scoring import error_rates
 DOCS = Path(__file__).parents[1]
 PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
+"""The note of a row of which was said before its training whether it learns or breaks, and by what number."""
 PLAIN = "no layer norm"
 """Part of the labels of rows that the others are compared with."""
+SCALED = "W x"
+"""Part of the labels of plain rows that begin at another scale, which are compared with the others."""
 
 
 def figure(asked: Recipe, table: Table) -> tuple[str, str]:
@@ -42,7 +46,7 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
     key = tables.paper_key(asked, table.metric)
     for row in asked.rows:
         line = table.line(row.name)
-        plain = line if PLAIN in row.label else plain
+        plain = line if PLAIN in row.label and SCALED not in row.label else plain
         if not line.outcomes:
             empty = ["", "", ""] + [""] * has_rates(table)
             cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", *empty])
@@ -65,6 +69,19 @@ def difference(line: Line, plain: Line) -> str:
         return ""
     test = statistics.welch(theirs, ours)
     return f"{100 * test.difference:+.1f} {interval(test.interval)}"
+
+
+def predictions(asked: Recipe, table: Table) -> list[list[str]]:
+    """The cells of each row: what was predicted by which number, what came, and the lowest dev errors."""
+    cells = []
+    for row in asked.rows:
+        (said, number), trained = PREDICTION.fullmatch(row.note).groups(), table.line(row.name).outcomes  # type: ignore[union-attr]
+        broke = sum(bool(each.broken) for each in trained)
+        came = f"{broke} of {len(trained)} broke" if trained else "not trained yet"
+        errors = ", ".join(f"{100 * min(each.curve.dev_error):.1f} %" for each in trained if each.curve)
+        right = {"learns": broke == 0, "breaks": broke == len(trained)}[said]
+        cells.append([row.label, number, said, came, errors, "" if not trained else "yes" if right else "no"])
+    return cells
 
 
 def interval(bounds: Sequence[float] | None) -> str:
@@ -92,6 +109,12 @@ def section(stem: str) -> tuple[str, str]:
     if table is None:
         return "Not trained yet.\n", ""
     asked, metric = recipe.read(table.recipe), error_rates.SHORT_NAMES[table.metric]
+    command = ["```", table.command, "```", ""]
+    if all(PREDICTION.fullmatch(row.note) for row in asked.rows):
+        of_rows = ["row", "sensitivity", "predicted", "trained", f"lowest dev {metric}", "as predicted"]
+        return "\n".join(
+            [*markdown.table_lines(of_rows, predictions(asked, table)), "", "```", table.command, "```", ""]
+        ), ""
     paper = f"paper: {PAPER[tables.paper_key(asked, table.metric)].heading}"
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
@@ -102,10 +125,7 @@ def section(stem: str) -> tuple[str, str]:
         "",
         *markdown.table_lines(*of_claims),
         "",
-        "```",
-        table.command,
-        "```",
-        "",
+        *command,
     ]
     note = "In progress: not all of its trainings are finished.\n\n" if path == begun else ""
     svg, caption = figure(asked, table)
