@@ -26,6 +26,7 @@ _CLASSES = {
     "las.nn.cells.weight_norm": "WeightNormLSTMCell",
     "las.nn.cells.zoneout": "ZoneoutLSTMCell",
     "las.nn.cells.gru": "GRUCell",
+    "las.nn.cells.ln_gru": "LNGRUCell",
     "las.nn.cells.li_gru": "LiGRUCell",
     "las.nn.cells.min_gru": "MinGRUCell",
     "las.nn.cells.min_lstm": "MinLSTMCell",

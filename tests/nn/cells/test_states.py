@@ -39,11 +39,23 @@ def gru(p: dict[str, Array], x: Array, h: Array) -> list[Array]:
     return [(1 - update) * candidate + update * h]
 
 
+def layer_norm(z: Array) -> Array:
+    return (z - z.mean(-1, keepdims=True)) / np.sqrt(z.var(-1, keepdims=True) + 1e-5)
+
+
+def ln_gru(p: dict[str, Array], x: Array, h: Array, norm: Callable[[Array], Array] = layer_norm) -> list[Array]:
+    """Ba et al. 2016, supplementary material: norms of two gates together and of the candidate, for each projection."""
+    rows, n = (x @ p["input_weight"].T, h @ p["recurrent_weight"].T), 2 * HIDDEN
+    wx, uh = (np.concatenate([norm(row[:, :n]), norm(row[:, n:])], -1) for row in rows)
+    wx, uh = p["input_gain"] * wx + p["bias"], p["recurrent_gain"] * uh
+    reset, update = np.split(sigmoid((wx + uh)[:, :n]), 2, -1)
+    candidate = np.tanh(wx[:, n:] + reset * (uh[:, n:] + p["candidate_bias"]))
+    return [(1 - update) * candidate + update * h]
+
+
 def li_gru(p: dict[str, Array], x: Array, h: Array) -> list[Array]:
     """Ravanelli et al. 2018, equations 8-10, a layer norm in place of the batch norm."""
-    wx = x @ p["input_weight"].T
-    centred = wx - wx.mean(-1, keepdims=True)
-    wx = p["gain"] * centred / np.sqrt(wx.var(-1, keepdims=True) + 1e-5) + p["bias"]
+    wx = p["gain"] * layer_norm(x @ p["input_weight"].T) + p["bias"]
     update, candidate = np.split(wx + h @ p["recurrent_weight"].T, 2, -1)
     return [sigmoid(update) * h + (1 - sigmoid(update)) * candidate.clip(0)]
 
@@ -78,6 +90,7 @@ def slstm(p: dict[str, Array], x: Array, h: Array, c: Array, n: Array, m: Array)
 
 STEPS: dict[str, Callable[..., list[Array]]] = {
     "gru": gru,
+    "ln_gru": ln_gru,
     "li_gru": li_gru,
     "min_gru": min_gru,
     "min_lstm": min_lstm,
@@ -104,6 +117,23 @@ def test_a_cell_equals_a_numpy_transcription(name: str) -> None:
             np.testing.assert_allclose(outputs[:, frame].detach().numpy(), state[0], rtol=1e-9, atol=1e-12)
         for part, expected in zip(last, state, strict=True):
             np.testing.assert_allclose(part.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+NORMS: list[tuple[Any, Callable[[Array], Array]]] = [
+    (las.RMSNorm, lambda z: z / np.sqrt(np.mean(z * z, -1, keepdims=True) + 1e-5)),
+    (partial(las.DynamicTanh, 0.75), lambda z: np.tanh(0.75 * z)),
+    (las.NoNorm, lambda z: z),
+]
+
+
+@pytest.mark.parametrize(("norm", "equation"), NORMS)
+def test_a_gru_has_other_norms_too(norm: Any, equation: Callable[[Array], Array]) -> None:
+    cell, (x, (h, _)) = las.LNGRUCell(INPUT, HIDDEN, norm=norm).double(), material()
+    for name, parameter in cell.named_parameters():
+        nn.init.normal_(parameter) if "alpha" not in name else None
+    p = {key: parameter.detach().numpy() for key, parameter in cell.named_parameters()}
+    found = cell.step(cell.input_gates(x[:, 0]), las.HiddenState(h)).hidden
+    np.testing.assert_allclose(found.detach().numpy(), ln_gru(p, x[:, 0].numpy(), h.numpy(), equation)[0], rtol=1e-9)
 
 
 def test_every_option_that_is_no_lstm_has_a_transcription() -> None:
