@@ -18,8 +18,10 @@ scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -101,8 +103,8 @@ class GreedySearch:
         expansion, backtrace = expansion_on(num_states.device, decoder.eos, 1, 0.0), Backtrace(num_states)
         capture = choice.capture_on(num_states.device)
         greedy = _Greedy(_padded(decoder, capture), max_tokens, expansion)
-        step = Replayed("greedy search", _Greedy.extend, greedy, capture)
-        with graphs.turn(num_states.device, capture is not None):
+        step = _repeated("greedy search", _Greedy.extend, greedy, capture)
+        with _turn(num_states.device, capture):
             state = SearchState.first(greedy.decoder, num_states, ())
             for index in range(max(limits) + 1):
                 state, added = step(state)
@@ -201,7 +203,7 @@ class BeamSearch:
         expansion = expansion_on(num_states.device, decoder.eos, self.size, self.length_normalisation)
         backtrace = Backtrace(num_states)
         utterances = _Utterances(decoder, scorer, max_tokens, expansion)
-        with graphs.turn(num_states.device, capture is not None):
+        with _turn(num_states.device, capture):
             state, follow = SearchState.first(decoder, num_states, scorer.start()), utterances.following(capture)
             for index in range(max(limits) + 1):
                 state, added = follow(state) if index else utterances.extend(state)
@@ -286,7 +288,7 @@ class _Utterances(NamedTuple):
         return self.extend(state._replace(scorer=self.scorer.advance(state.scorer, state.beams.tokens)))
 
     def following(self, capture: Capture | None) -> Callable[[SearchState], tuple[SearchState, BeamStep]]:
-        return Replayed("beam search", _Utterances.follow, self, None if self.scorer.on_host else capture)
+        return _repeated("beam search", _Utterances.follow, self, None if self.scorer.on_host else capture)
 
     def are_final(self, state: SearchState, nbest: int) -> Bool[Tensor, " batch"]:
         upper_bound = self.scorer.score_upper_bound(state.scorer, self.max_tokens + 1 - state.beams.lengths)
@@ -295,6 +297,17 @@ class _Utterances(NamedTuple):
     def selected(self, rows: Int[Tensor, " selected"]) -> "_Utterances":
         scorer = self.scorer.select_utterances(rows)
         return _Utterances(self.decoder.select_utterances(rows), scorer, self.max_tokens[rows], self.expansion)
+
+
+def _repeated(
+    name: str, function: Callable[[Any, SearchState], tuple[SearchState, BeamStep]], parts: Any, capture: Capture | None
+) -> Callable[[SearchState], tuple[SearchState, BeamStep]]:
+    """Return the function of its state alone, with `capture` by replays of a graph."""
+    return functools.partial(function, parts) if capture is None else Replayed(name, function, parts, capture)
+
+
+def _turn(device: torch.device, capture: Capture | None) -> AbstractContextManager[None]:
+    return nullcontext() if capture is None else graphs.turn(device, replays=True)
 
 
 def _padded(decoder: Decoder, capture: Capture | None) -> Decoder:
