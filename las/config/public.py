@@ -43,6 +43,7 @@ _CLASSES = {
     "las.nn.gammatone": "Gammatone",
     "las.nn.front_end": "ConvolutionFrontEnd",
     "las.nn.listener": "Listener",
+    "las.nn.latency_controlled": "LatencyControlledListener",
     "las.nn.rnn": "BidirectionalLayer UnidirectionalLayer",
     "las.nn.speller": "Speller",
     "las.nn.dropout": "Dropout UtteranceDropout BatchDropout",

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.normalisation import Lengths, mask_of, masked_mean
+from las.nn.streaming import Window
 from las.runtime import devices
-from las.runtime.errors import ArgumentError, require_known
+from las.runtime.errors import ArgumentError, ConfigError, require_known
 
 NORMALISATIONS = ("global", "utterance", "smoothed", "none")
+LOCAL = ("global", "none")
+"""Normalisations that need no other frame."""
 FITTED = ("global", "smoothed")
 """Normalisations with statistics of the training set."""
 PRIOR_FRAMES = 100.0
@@ -50,6 +53,8 @@ class Features(nn.Module):
 
     mean: Tensor
     deviation: Tensor
+    past_samples = 1
+    """Samples before a frame that it depends on: one by pre-emphasis."""
     orders = 1
     """The number of equal blocks of a row: the features of the frame, and their time derivatives if there are any."""
 
@@ -134,6 +139,26 @@ class Features(nn.Module):
                 variance = share * variance + (1.0 - share) * self.deviation.square()
             rows = (rows - mean) / variance.sqrt().clamp(min=1e-5)
         return rows.masked_fill(~mask, 0.0), num_frames
+
+    def stream(self, samples: Waveforms, state: Any = None, is_last: bool = False) -> tuple[Rows, Any]:
+        """Return the rows that the next samples complete, and the state for those that follow.
+
+        Args:
+            samples: the next samples of each stream [batch, samples], as many of all.
+            state: what the call before returned; None in the beginning.
+            is_last: there are no more samples.
+
+        All outputs together are those of `forward` on the whole. Raises ConfigError for a normalisation by the
+        utterance.
+        """
+        if self.normalisation not in LOCAL:
+            raise ConfigError(
+                f"normalisation={self.normalisation} needs the whole utterance, and a stream has no end: train with "
+                "model.features.normalisation=global"
+            )
+        around = 2 * (self.orders - 1) * self.frame_shift  # samples of the frames that time derivatives read
+        before, after = around + self.past_samples, around + self.frame_length - self.frame_shift
+        return Window(self, self.size, self.frame_shift, before, after)(samples, state, is_last)
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Set the statistics of the training set from (waveforms [batch, samples], num_samples [batch]) of it."""

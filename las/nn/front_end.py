@@ -92,6 +92,10 @@ class ConvolutionFrontEnd(FrontEnd):
         self.norms = nn.ModuleList(NORMS[norm](after) for after in channels)
         self.activation = activation
         self.time_reduction = (self.stride[0], self.pool[0]) * len(channels)
+        reach = 0
+        for _ in channels:  # from the last layer to the first, whose rows are finer
+            reach = reach * self.stride[0] * self.pool[0] + width // 2
+        self.reach = reach, reach
         features = input_size // input_channels
         for factor in (self.stride[1], self.pool[1]) * len(channels):
             features = ceil(features / factor)

@@ -80,6 +80,7 @@ class Gammatone(Features):
             raise ArgumentError(f"high_hz={high:g} must be above low_hz={low_hz:g} and at most {sample_rate / 2:g}")
         self.num_filters, self.floor = num_filters, floor
         self.past = round(RESPONSE_S * sample_rate)
+        self.past_samples = self.past + 1
         self.block = 3 * self.past
         self.bank = filter_bank(centres(low_hz, high, num_filters), sample_rate)
         impulses = torch.fft.irfft(responses(centres(low_hz, high, num_filters), sample_rate, 4 * self.past))

@@ -9,11 +9,12 @@ Layer j, with input rows x and the independent choices in brackets:
 
 Dropout acts on the layer's output, before the sum, or on its input [dropout_at]. Lengths follow the ceil rule: one that
 is no multiple of the factor is rounded up, and the last group is completed with zeros (`max_pool` and `mean` use only
-the rows that exist).
+the rows that exist). A listener whose layers read in one direction also takes its features piece by piece (`stream`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -25,9 +26,10 @@ from las.nn.cells.recurrent import RecurrentCell
 from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import allocator
-from las.nn.normalisation import OUTPUT_NORMS, Lengths, OutputNorm, Rows, mask_of, masked_mean
+from las.nn.normalisation import OUTPUT_NORMS, Lengths, OutputNorm, Rows, RunningMoments, mask_of, masked_mean
 from las.nn.rnn import BidirectionalLayer, CellFactory, ListenerLayer
-from las.runtime.errors import ArgumentError, require_known
+from las.nn.streaming import RowConvolution, Stage, Window
+from las.runtime.errors import ArgumentError, ConfigError, require_known
 
 Reduced = Float[Tensor, "batch reduced output"]
 """Fewer rows, of another size."""
@@ -52,6 +54,8 @@ class FrontEnd(nn.Module):
     output_size: int
     time_reduction: Sequence[int]
     """Factors by which rows become fewer, in order; each rounds up."""
+    reach: tuple[int, int] | None = None
+    """Rows that an output reads before and after those that it stands for; None where it may read all."""
 
     def forward(self, rows: Rows, num_rows: Lengths) -> tuple[Reduced, Lengths]:
         """Reduce [batch, rows, input_size] to [batch, reduced, output_size], zero in padding; with new lengths."""
@@ -80,6 +84,7 @@ class Listener(nn.Module):
         output_norm: `none`, `layer`, `instance`, `instance_padded` or `batch`, of the rows that go from one layer to
             the next; or one name for each layer.
         input_noise: standard deviation of Gaussian noise added to the features while training.
+        lookahead: encoded states ahead that a row convolution above the layers reads; 0 for none.
 
     >>> import las, torch
     >>> listener = las.Listener(40, cell=las.LNGlobalLSTMCell, num_layers=3, hidden_size=16, time_reduction=(2, 2, 1))
@@ -107,6 +112,7 @@ class Listener(nn.Module):
         residual_from: int | None = None,
         output_norm: str | Sequence[str] = "none",
         input_noise: float = 0.0,
+        lookahead: int = 0,
     ) -> None:
         super().__init__()
         require("num_layers", num_layers, 0)
@@ -123,7 +129,7 @@ class Listener(nn.Module):
         require("input_reduction", input_reduction, 1)
         require_known("reduction", reduction, REDUCTIONS)
         require_known("dropout_at", dropout_at, DROPOUT_PLACES)
-        self.hidden_size = hidden_size
+        self.input_size, self.hidden_size = input_size, hidden_size
         self.time_reduction = tuple(time_reduction)
         self.reduction = reduction
         self.input_noise = input_noise
@@ -151,6 +157,7 @@ class Listener(nn.Module):
             size = made.output_size * (factor if reduction == "concat" else 1)
             self.norms.append(OUTPUT_NORMS[norm](size))
         self.output_size = size
+        self.lookahead = RowConvolution(size, lookahead) if lookahead else None
 
     def explain(self) -> str:
         """Return a line for the log of a run: the kernel of recurrences on the device of the parameters, and why."""
@@ -171,23 +178,93 @@ class Listener(nn.Module):
 
     def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
         """Return the encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
+        rows, num_rows = self.enter(features, num_frames)
+        for index, layer in enumerate(self.layers):
+            rows, num_rows = self.rise(index, layer, rows, num_rows)
+        return self.lookahead(rows, num_rows) if self.lookahead else (rows, num_rows)
+
+    def enter(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
+        """Return what the first layer reads."""
         if self.input_reduction > 1:
             features = features.masked_fill(~mask_of(num_frames, features.shape[1], features.device).unsqueeze(-1), 0.0)
         rows, num_rows = reduce_time(features, num_frames, self.input_reduction, "concat")
         if self.training and self.input_noise:
             rows = rows + self.input_noise * torch.randn_like(rows)
+        return self.front_end(rows, num_rows) if self.front_end else (rows, num_rows)
+
+    def rise(
+        self, index: int, layer: Callable[[Tensor, Tensor], Tensor], rows: Rows, num_rows: Lengths
+    ) -> tuple[Reduced, Lengths]:
+        """Return what layer `index`, computed by `layer`, and all that follows it make of what it reads."""
+        dropout = self.dropouts[index]
+        on_inputs = self.dropout_at == "inputs" or (self.dropout_at == "between" and index)
+        outputs = layer(dropout(rows) if on_inputs else rows, num_rows)
+        if self.dropout_at == "outputs":
+            outputs = dropout(outputs)
+        if index >= self.residual_from:
+            outputs = outputs + rows
+        return self._reduced(index, outputs, num_rows)
+
+    def stream(self, features: Rows, state: Any = None, is_last: bool = False) -> tuple[Reduced, Any]:
+        """Return the encoded states that the next frames complete, and the state for those that follow.
+
+        Args:
+            features: the next frames of each stream [batch, frames, size], as many of all, none of them padding.
+            state: what the call before returned; None in the beginning.
+            is_last: there are no more frames.
+
+        All outputs together are those of `forward` on the whole. For evaluation: what belongs to training is left out.
+        Raises ConfigError for a listener that waits for the end of an utterance.
+        """
+        stages = [*self.stages()]
+        states, rows = [], features
+        for stage, before in zip(stages, state or [None] * len(stages), strict=True):
+            rows, after = stage(rows, before, is_last)
+            states.append(after)
+        return rows, states
+
+    def stages(self) -> Iterator[Stage]:
+        """Yield what features pass through, one after the other, as functions with a state (`stream`)."""
+        for module in self.modules():
+            if isinstance(module, OutputNorm) and not module.is_local:
+                raise ConfigError(_waits(type(module).__name__, "output_norm=layer"))
+            if isinstance(module, RunningMoments) and len(module.mean) > 1:
+                raise ConfigError(_waits("batch norm with moments of its own for each frame", "num_steps=1"))
+        size = self.input_size * self.input_reduction
+        yield Window(partial(reduce_time, factor=self.input_reduction, reduction="concat"), size, self.input_reduction)
         if self.front_end:
-            rows, num_rows = self.front_end(rows, num_rows)
-        for index, (layer, dropout, norm) in enumerate(zip(self.layers, self.dropouts, self.norms, strict=True)):
-            on_inputs = self.dropout_at == "inputs" or (self.dropout_at == "between" and index)
-            outputs = layer(dropout(rows) if on_inputs else rows, num_rows)
-            if self.dropout_at == "outputs":
-                outputs = dropout(outputs)
-            if index >= self.residual_from:
-                outputs = outputs + rows
-            rows, num_rows = reduce_time(outputs, num_rows, self.time_reduction[index], self.reduction)
-            rows = norm(rows, num_rows) if isinstance(norm, OutputNorm) else rows
-        return rows, num_rows
+            if self.front_end.reach is None:
+                raise ConfigError(_waits(type(self.front_end).__name__, "front_end=null, or one with a reach"))
+            stride = 1
+            for factor in self.front_end.time_reduction:
+                stride *= factor
+            yield Window(self.front_end, self.front_end.output_size, stride, *self.front_end.reach)
+        yield from self.stages_of_layers()
+        if self.lookahead:
+            yield Window(self.lookahead, self.output_size, after=self.lookahead.context)
+
+    def stages_of_layers(self) -> Iterator[Stage]:
+        """Yield layers and reductions of time for `stages`."""
+        for index, factor in enumerate(self.time_reduction):
+            yield partial(self._streamed, index)
+            size = self._layer(index).output_size * (factor if self.reduction == "concat" else 1)
+            yield Window(partial(self._reduced, index), size, factor)
+
+    def _layer(self, index: int) -> ListenerLayer:
+        return cast(ListenerLayer, self.layers[index])
+
+    def _streamed(self, index: int, rows: Rows, state: Any, is_last: bool) -> tuple[Rows, Any]:
+        outputs, state = self._layer(index).stream(rows, state)
+        return outputs + rows if index >= self.residual_from else outputs, state
+
+    def _reduced(self, index: int, rows: Rows, num_rows: Lengths) -> tuple[Reduced, Lengths]:
+        rows, num_rows = reduce_time(rows, num_rows, self.time_reduction[index], self.reduction)
+        norm = self.norms[index]
+        return norm(rows, num_rows) if isinstance(norm, OutputNorm) else rows, num_rows
+
+
+def _waits(part: str, remedy: str) -> str:
+    return f"{part} reads whole utterances, and a stream has no end: train with {remedy}"
 
 
 def _norms(output_norm: str | Sequence[str], num_layers: int) -> list[str]:

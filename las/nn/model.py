@@ -142,6 +142,20 @@ class SpeechModel(Trainable):
             encoded, num_states = self.listener(features, num_frames)
         return encoded.to(features.dtype), num_states
 
+    def encode_piece(
+        self, samples: Waveforms, state: Any = None, is_last: bool = False
+    ) -> tuple[Float[Tensor, "batch states size"], Any]:
+        """Return the encoded states that the next samples complete, and the state for those that follow.
+
+        All of them together are those of `encode` on the whole. `state` is None in the beginning. Raises ConfigError
+        for a model that waits for the end of an utterance, by its normalisation or its listener.
+        """
+        of_features, of_listener = state or (None, None)
+        features, of_features = self.features.stream(samples, of_features, is_last)
+        with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
+            encoded, of_listener = self.listener.stream(features, of_listener, is_last)
+        return encoded.to(features.dtype), (of_features, of_listener)
+
     @abstractmethod
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Any, Lengths]:
         """Return the inputs of this model's search and the number of encoded states per utterance."""

@@ -79,6 +79,8 @@ class OutputNorm(nn.Module):
     """
 
     eps = 1e-5
+    is_local = True
+    """Whether a row, in evaluation, depends on no other row."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -106,6 +108,8 @@ class LayerOutputNorm(OutputNorm):
 class InstanceOutputNorm(OutputNorm):
     """Instance norm: each feature over the true rows of each utterance (Ulyanov et al. 2016, for one axis)."""
 
+    is_local = False
+
     def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return moment_norm(rows, moments(rows, mask, (1,))[0], self.gain, self.bias, self.eps)
 
@@ -115,6 +119,8 @@ class PaddedInstanceOutputNorm(OutputNorm):
 
     A public fork of nabu that appears to be Ben Othman 2018's does this in its "LN encoder": a hypothesis to be tested.
     """
+
+    is_local = False
 
     def normalise(self, rows: Rows, mask: Bool[Tensor, "batch rows"]) -> Rows:
         return moment_norm(rows, moments(rows, torch.ones_like(mask), (1,))[0], self.gain, self.bias, self.eps)

@@ -20,6 +20,7 @@ from las.nn.kernels.base import (
     values_are_unknown,
 )
 from las.nn.normalisation import reverse
+from las.runtime.errors import ConfigError
 
 Outputs = Float[Tensor, "batch frames output"]
 
@@ -62,7 +63,8 @@ class ListenerLayer(nn.Module):
     """Base class of a listener's layers: rows of utterances to as many rows of `output_size`, zero in padding.
 
     The listener makes one from (cell, input_size, hidden_size), calls it, and reads `output_size`. A subclass sets
-    `output_size` and defines `forward`; if it has cells, `directions` shows them to `las analyze`.
+    `output_size` and defines `forward`; if it has cells, `directions` shows them to `las analyze`; if no frame waits
+    for later ones, `stream` takes them piece by piece.
     """
 
     output_size: int
@@ -70,6 +72,16 @@ class ListenerLayer(nn.Module):
     def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         """[batch, frames, input_size] to [batch, frames, output_size], zero in padding."""
         raise TypeError(f"{type(self).__name__} must define forward")
+
+    def stream(self, frames: Frames, state: State | None) -> tuple[Outputs, State]:
+        """Return the outputs of the next frames, as `forward` gives them for the whole, and the state after them.
+
+        `state` is None before the first frame. Raises ConfigError for a layer that waits for the end of an utterance.
+        """
+        raise ConfigError(
+            f"a {type(self).__name__} waits for the end of the utterance: to transcribe while somebody speaks, train "
+            "with +layer@model.listener.layer=unidirectional, or a model whose name ends in _latency_controlled"
+        )
 
     def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
         """List the cells, with what they read and wrote when the layer mapped `inputs` to `outputs`."""
@@ -92,6 +104,10 @@ class UnidirectionalLayer(ListenerLayer):
 
     def forward(self, frames: Frames, num_frames: Lengths) -> Outputs:
         return self.forwards(frames, num_frames)[0]
+
+    def stream(self, frames: Frames, state: State | None) -> tuple[Outputs, State]:
+        outputs, state = self.forwards(frames, torch.full(frames.shape[:1], frames.shape[1]), state)
+        return outputs, state
 
     def directions(self, inputs: Frames, outputs: Outputs, num_frames: Lengths) -> list[Direction]:
         return [Direction("forwards", self.forwards.cell, inputs, outputs)]
