@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from las.analysis import activations, plots
-from las.analysis.probe import Probe
+from las.analysis.probe import Probe, not_finite
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 BINS = 60
@@ -20,9 +20,11 @@ MAX_VALUES = 1_000_000
 
 
 def summary(values: Tensor) -> dict[str, Any]:
-    """Statistics and histogram of the values of a tensor that is not empty."""
+    """Statistics and histogram of the values of a tensor, one at least. Raises NumericalError unless all are finite."""
     flat = values.detach().flatten()
     flat = flat[:: -(-flat.numel() // MAX_VALUES)].double().cpu()
+    if not flat.isfinite().all():
+        raise not_finite("distributions")
     quantiles = torch.quantile(flat, torch.tensor(QUANTILES, dtype=flat.dtype)).tolist()
     low, high = quantiles[0], quantiles[-1]
     if low == high:  # all values are equal

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, plots, reach, smoothness
-from las.analysis.probe import Probe
+from las.analysis.probe import Probe, not_finite
 from las.analysis.smoothness import Grid
 from las.analysis.state_guard import unchanged
 from las.data.loader import Batch
@@ -53,13 +53,14 @@ class AnalysisLog:
         """Run every analysis at a point of a training, and append the results to their files.
 
         The training is unchanged. Results of the same step or of later ones are replaced: a resumed training repeats
-        them.
+        them. Raises NumericalError where a result is not finite.
         """
         step, results = subject.step - 1, {}
         for name in self.names:
             with unchanged(subject.model, subject.updates.optimiser):
                 options = {"grid": self.grid} if name == "smoothness" else {}
                 results[name] = {"step": step, **ANALYSES[name].measure(subject, **options)}
+            require_finite(name, results[name])
         for name, values in results.items():
             self.history[name] = [
                 *(measurement for measurement in self.history[name] if measurement["step"] < step),
@@ -85,6 +86,14 @@ class AnalysisLog:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.jsonl"
+
+
+def require_finite(name: str, results: Measurement) -> None:
+    """Raise NumericalError, naming the analysis, if any number of its results is not finite."""
+    try:
+        json.dumps(results, allow_nan=False)
+    except ValueError as error:
+        raise not_finite(name) from error
 
 
 class MonitoredStep(TrainingStep):

@@ -102,6 +102,14 @@ def real_update(subject: Probe) -> UpdateResult:
     return UpdateResult(updated, norm(minus(updated, original)), float(optimiser.param_groups[0]["lr"]))
 
 
+def not_finite(analysis: str) -> NumericalError:
+    """Return the error of an analysis whose numbers are not finite, which JSON has no words for."""
+    return NumericalError(
+        f"what={analysis}: a result is not finite, as the model's states or gradients overflow or are all zero. "
+        "Choose other initial values or gains, or leave this analysis out"
+    )
+
+
 def subject(config: Config) -> tuple[Probe, Path]:
     """Return the probe of a checkpoint, and the directory for the results.
 

@@ -180,13 +180,17 @@ def svg(figure: Any) -> str:
 def _axes(size: tuple[float, float], x_label: str, y_label: str) -> tuple[Any, Any]:
     """Return an empty figure and its axes, in grey."""
     figure = plots.blank_figure(*size)
-    axes = figure.add_subplot()
+    return figure, in_grey(figure.add_subplot(), x_label, y_label)
+
+
+def in_grey(axes: Any, x_label: str, y_label: str) -> Any:
+    """Return matplotlib's axes with labels, all of it in grey and small."""
     axes.set_xlabel(x_label, **_letters())
     axes.set_ylabel(y_label, **_letters())
     axes.tick_params(colors=GREY, labelsize=SMALL)
     axes.spines[:].set_color(GREY)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    return axes
 
 
 def _letters() -> dict[str, Any]:

@@ -181,6 +181,25 @@ def test_an_update_that_is_not_finite_is_explained_and_training_goes_on(
     assert seen == [1, 4] and capsys.readouterr().out == "step 1: words\nstep 4: words\n"
 
 
+@pytest.mark.parametrize("name", [name for name in ANALYSES if name != "alignments"])
+@pytest.mark.parametrize("value", [0.0, 3e38])
+def test_whatever_a_model_holds_numbers_are_finite_or_refused_with_the_name(
+    looked_at: Probe, tmp_path: Path, name: str, value: float
+) -> None:
+    """Of models whose listener passes nothing on, or overflows."""
+    with torch.no_grad():
+        for parameter in looked_at.model.listener.parameters():
+            parameter.fill_(value)
+    book = AnalysisLog(tmp_path, [name], Grid(points=2))
+    try:
+        found = book.record(looked_at)
+        json.dumps(dict(found), allow_nan=False)
+        assert book.tables()
+    except NumericalError as error:
+        assert name in str(error) or "update" in str(error)
+        assert not [*tmp_path.iterdir()]
+
+
 def test_the_command_says_that_it_drew_nothing(
     trained: Path, tmp_path: Path, las: Las, monkeypatch: pytest.MonkeyPatch
 ) -> None:
