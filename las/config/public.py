@@ -120,6 +120,7 @@ their constructors."""
 _TOOLS = {
     "las.decoding.transcriber": "load Transcriber",
     "las.decoding.transcription": "Transcription",
+    "las.decoding.stream": "Stream",
     "las.nn.lstm": "LSTM",
     "las.nn.cells.base": "LSTMState",
     "las.nn.cells.recurrent": "HiddenState",

@@ -103,22 +103,39 @@ def _selected(block: Float32[Tensor, "samples channels"], channel: Channel) -> F
 
 def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterator[Tensor]:
     """Resample a stream of blocks [samples]: concatenated, they equal the resampled concatenation of the input."""
-    if old_rate == new_rate:
-        yield from blocks
-        return
-    ratio = Fraction(new_rate, old_rate).limit_denominator(LARGEST_RATIO)
-    down, up = ratio.denominator, ratio.numerator
-    context = math.ceil(FILTER_WIDTH / (min(down, up) * ROLLOFF) + 1)  # steps of `down` samples, on either side
-    buffered, steps_done = torch.zeros(0), 0  # steps at the start of the buffer that were yielded
-    for block in blocks:
-        buffered = torch.cat([buffered, block])
-        ready = len(buffered) // down - context
-        if ready > steps_done:
-            yield _resample(buffered[: (ready + context) * down], down, up)[steps_done * up : ready * up]
-            first = max(ready - context, 0)
-            buffered, steps_done = buffered[first * down :], ready - first
-    if len(buffered) > steps_done * down:
-        yield _resample(buffered, down, up)[steps_done * up :]
+    resampler = Resampler(old_rate, new_rate)
+    yield from map(resampler.take, blocks)
+    yield resampler.rest()
+
+
+class Resampler:
+    """Resampling of a stream whose blocks [samples] are pushed; `resampled` is that of one whose blocks are pulled."""
+
+    def __init__(self, old_rate: int, new_rate: int) -> None:
+        ratio = Fraction(new_rate, old_rate).limit_denominator(LARGEST_RATIO)
+        self.down, self.up = ratio.denominator, ratio.numerator
+        # Steps of `down` samples, on either side.
+        self.context = math.ceil(FILTER_WIDTH / (min(self.down, self.up) * ROLLOFF) + 1)
+        self.buffered, self.steps_done = torch.zeros(0), 0  # steps at the start of the buffer that were returned
+
+    def take(self, block: Float[Tensor, " samples"]) -> Float[Tensor, " resampled"]:
+        """Return the samples at the new rate that a block completes."""
+        if self.down == self.up:
+            return block
+        self.buffered, up = torch.cat([self.buffered, block]), self.up
+        ready = len(self.buffered) // self.down - self.context
+        if ready <= self.steps_done:
+            return self.buffered[:0]
+        samples = _resample(self.buffered[: (ready + self.context) * self.down], self.down, up)
+        samples, first = samples[self.steps_done * up : ready * up], max(ready - self.context, 0)
+        self.buffered, self.steps_done = self.buffered[first * self.down :], ready - first
+        return samples
+
+    def rest(self) -> Float[Tensor, " resampled"]:
+        """Return the last samples, after the last block."""
+        if len(self.buffered) <= self.steps_done * self.down:
+            return self.buffered[:0]
+        return _resample(self.buffered, self.down, self.up)[self.steps_done * self.up :]
 
 
 def _resample(samples: Float[Tensor, " samples"], down: int, up: int) -> Float[Tensor, " resampled"]:
