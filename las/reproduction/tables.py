@@ -29,7 +29,7 @@ def headings(recipe: Recipe, table: Table) -> list[str]:
     compared = [DIFFERENCE] if comparable(recipe, table) else []
     own = [f"our {metric}: mean", *OWN_HEADINGS, *compared, "trainings", *_rate_heading(table)]
     further = [f"our {PAPER[key].heading}" for key in _further(recipe, table)]
-    last = [CONVERGED, *_common_heading(table), *LAST_HEADINGS]
+    last = [CONVERGED, *_common_heading(table), *_update_heading(table), *LAST_HEADINGS]
     return ["row", *(f"paper: {PAPER[key].heading}" for key in recipe.columns()), *own, *further, *last]
 
 
@@ -46,7 +46,8 @@ def rows(recipe: Recipe, table: Table) -> list[list[str]]:
         own = [*_own(line), *compared, _trainings(line), *([chosen_rates(line)] if _rate_heading(table) else [])]
         label = f"{row.label}{family}{mark}{_mark(line)}"
         common = [_steps(line, STEPS_TO_COMMON)] if _common_heading(table) else []
-        cells.append([label, *paper, *own, *further, _converged(line), *common, *_last(line)])
+        speed = [_steps(line, "update_ms")] if _update_heading(table) else []
+        cells.append([label, *paper, *own, *further, _converged(line), *common, *speed, *_last(line)])
     return cells
 
 
@@ -172,6 +173,11 @@ def _common_heading(table: Table) -> list[str]:
     """Return the heading of the steps to the error that all trainings reach; nothing where no curves are known."""
     level = table.common_level
     return [] if level is None else [f"our steps to dev {error_rates.SHORT_NAMES[table.metric]} {100 * level:.1f} %"]
+
+
+def _update_heading(table: Table) -> list[str]:
+    """Return the heading of the milliseconds of an update; nothing where no training has them."""
+    return ["ms per update"] if any(line.values("update_ms") for line in table.lines) else []
 
 
 def _last(line: Line) -> list[str]:

@@ -215,3 +215,13 @@ def test_the_time_of_an_update_is_that_of_the_fastest_stretch_between_validation
     assert run_numbers.update_ms(events) == pytest.approx(100.0)
     assert run_numbers.update_ms(events[:7]) == pytest.approx(200.0)
     assert run_numbers.update_ms(events[:1]) is run_numbers.update_ms([]) is None
+
+
+def test_a_table_has_the_milliseconds_of_updates_where_a_training_has_them() -> None:
+    """Tables of earlier releases are printed as they were."""
+    asked, heading = recipe.read("bo18_table3"), "ms per update"
+    table = a_table(baseline=outcome(FAST, update_ms=40.0), ln_both=outcome(STUCK))
+    column = tables.headings(asked, table).index(heading)
+    cells = {row.name: line[column] for row, line in zip(asked.rows, tables.rows(asked, table), strict=True)}
+    assert cells == {"baseline": "40", "ln_encoder_only": "", "ln_both": "", "ln_decoder_only": ""}
+    assert heading not in tables.headings(asked, a_table(baseline=outcome(FAST)))
