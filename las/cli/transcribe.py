@@ -11,6 +11,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import NamedTuple
 
+from las.cli import transcribe_stream
 from las.config.build import Config, build, check_values, checked, require
 from las.data.audio import files, streaming
 from las.data.audio.streaming import Segmenter
@@ -51,8 +52,14 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
     """
     config = tuned_search.compose("transcribe", overrides)
     check_values(config, {"batch_size": int, "output": str | None, "format": str | None, "strict": bool})
+    check_values(config, {"stream": bool, "speed": float | None, "sample_rate": int | None, "channels": int})
     require("batch_size", config["batch_size"], 1)
+    for key, least in (("speed", 0.01), ("sample_rate", files.LOWEST_RATE), ("channels", 1), ("pause_s", 0.1)):
+        require(key, config[key], least)
     streaming.require_channel(config["channel"])
+    if config["stream"]:
+        with choice.use_kernel(str(config["kernel"])):
+            return [_transcribe_stream(config)]
     with _recordings(config["input"]) as recordings:
         output = output_of(config["output"], config["format"], recordings)
         with choice.use_kernel(str(config["kernel"])):
@@ -64,6 +71,20 @@ def configured(config: Config, device: str) -> Transcriber:
     search: Search = build(config["search"], where="search")
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
     return load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
+
+
+def _transcribe_stream(config: Config) -> Transcription:
+    """Transcribe standard input or one file while it comes in."""
+    paths = [Path(transcribe_stream.STDIN_NAME)] if config["input"] == STDIN else find_audio(config["input"])
+    if len(paths) > 1:
+        raise ConfigError(f"stream=true transcribes one recording at a time, and input names {len(paths)}")
+    output = output_of(config["output"], config["format"], Recordings(paths))
+    transcriber = configured(config, str(devices.pick(config["device"])))
+    path = None if config["input"] == STDIN else paths[0]
+    transcription = transcribe_stream.transcribe_stream(config, transcriber, path)
+    output.take(transcription, paths[0])
+    output.finish([transcription])
+    return transcription
 
 
 def _transcribe(config: Config, recordings: Recordings, output: "Output") -> list[Transcription]:

@@ -12,7 +12,7 @@ from las.data.loader import Batch, BatchSize, Loader, drop_unknown_symbols, sequ
 from las.decoding import evaluation
 from las.decoding.evaluation import Search
 from las.decoding.search import BeamSearch
-from las.decoding.transcriber import load
+from las.decoding.transcriber import Transcriber, load
 from las.nn.model import ListenAttendSpell
 from las.training import data_preparation
 
@@ -91,8 +91,15 @@ def _result(times: list[float], decoding: DecodingPass, task: Task) -> Row:
 
 def trained(settings: Settings) -> Task:
     """The task of a checkpoint and a split of its corpus."""
+    transcriber = load(settings.config["checkpoint"], device=str(settings.device))
+    description, batched, single = split_of(transcriber, settings)
+    duration_s = sum(len(batch.waveforms[0]) for batch in single) / transcriber.sample_rate
+    return Task(transcriber.attention_model, description, batched, single, duration_s)
+
+
+def split_of(transcriber: Transcriber, settings: Settings) -> tuple[str, list[Batch], list[Batch]]:
+    """The split of the corpus that a model was trained on: what it is called, in batches, and one by one."""
     config = settings.config
-    transcriber = load(config["checkpoint"], device=str(settings.device))
     corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
     split = corpus.known_split(config["split"])
     utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
@@ -101,9 +108,7 @@ def trained(settings: Settings) -> Task:
         [batch for _, batch in loader.batches(sequential(utterances, size))]
         for size in (BatchSize.from_config(config), BatchSize(1))
     )
-    description = f"{transcriber.config['name']} on {split} of {corpus.name}"
-    duration_s = sum(utterance.duration_s for utterance in utterances)
-    return Task(transcriber.attention_model, description, batched, single, duration_s)
+    return f"{transcriber.config['name']} on {split} of {corpus.name}", batched, single
 
 
 def untrained(settings: Settings) -> Task:

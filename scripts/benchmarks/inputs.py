@@ -13,7 +13,7 @@ from las.data.corpora.base import Corpus
 from las.data.loader import Batch
 from las.nn.cells.recurrent import RecurrentCell
 from las.nn.kernels import choice
-from las.nn.model import ListenAttendSpell
+from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime.errors import ConfigError
 from las.training.setup import TrainingParts, build_parts
 from las.training.step import TrainingStep
@@ -72,11 +72,11 @@ def duration_s(batch: Batch, corpus: Corpus) -> float:
     return int(batch.num_samples.sum()) / corpus.sample_rate
 
 
-def cells(model: ListenAttendSpell) -> list[RecurrentCell]:
+def cells(model: SpeechModel) -> list[RecurrentCell]:
     """All cells of a model, the listener's first."""
     return [module for module in model.modules() if isinstance(module, RecurrentCell)]
 
 
-def card(model: ListenAttendSpell) -> str:
+def card(model: SpeechModel) -> str:
     """The name of the listener's kind of cell."""
     return type(cells(model)[0]).__module__.rpartition(".")[2]

@@ -15,6 +15,7 @@ from benchmarks import (
     nn_lstm,
     peers,
     recipe_rows,
+    streaming,
     training_step,
 )
 from benchmarks.records import Group, TableColumn
@@ -44,6 +45,7 @@ SUITES = {
     "growth": Suite(growth.measure, growth.COLUMNS, growth.title),
     "peers": Suite(peers.measure, peers.COLUMNS),
     "decode": Suite(decoding.measure, decoding.COLUMNS),
+    "streaming": Suite(streaming.measure, streaming.COLUMNS),
     "loader": Suite(loading.measure, loading.COLUMNS),
     "compile": Suite(compilation.measure, compilation.COLUMNS, compilation.title),
     "safety": Suite(checkpointing.measure, checkpointing.COLUMNS),

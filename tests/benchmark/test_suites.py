@@ -6,10 +6,25 @@ from typing import Any
 
 import pytest
 import tiny
-from benchmarks import compilation, decoding, growth, inputs, loading, main, nn_lstm, peak, records, training_step
+import tiny_words
+from benchmarks import (
+    compilation,
+    decoding,
+    growth,
+    inputs,
+    loading,
+    main,
+    nn_lstm,
+    peak,
+    records,
+    streaming,
+    training_step,
+)
 from benchmarks.shapes import Shape
 
+from las.cli import train
 from las.config.build import compose
+from las.decoding.transcription import TimedWord
 from las.nn.kernels import choice
 from las.reproduction import recipe
 from las.runtime import devices
@@ -101,6 +116,27 @@ def test_searches_of_a_checkpoint(trained: Path) -> None:
     table = main.benchmark(["suite=decode", *where, "search.size=2", "repeats=1", "split=dev", "threads=1"])
     check_searches(table, 2, 2)
     assert {row["shape"] for row in table} == {"baseline on dev of timit"}
+
+
+def test_words_are_shown_after_their_ends_while_an_utterance_comes_in(tmp_path: Path) -> None:
+    root = tiny_words.tree(tmp_path)
+    given = [each for each in tiny_words.overrides(root) if "speller" not in each]
+    train.train([*given, "model=ctc_small_unidirectional", "trainer.select=dev_loss"])
+    where = [f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "device=cpu", "threads=1"]
+    table = main.benchmark(["suite=streaming", *where, "search.size=2", "repeats=1"])
+    assert [row["implementation"] for row in table] == ["greedy", "beam2"]
+    for row in table:
+        assert row["words"] > 0 and row["audio_s"] == pytest.approx(0.5 + 0.55 + 2 * streaming.SILENCE_S)
+        # Nobody trained it to write nothing in silence: its words may end later than they are shown.
+        assert (
+            -1500 < row["latency_ms"] <= row["latency_p90_ms"] < 5000 and row["rtf"] == row["seconds"] / row["audio_s"]
+        )
+
+
+def test_a_word_is_shown_when_nothing_before_it_changes_any_more() -> None:
+    words = [TimedWord(text, ()) for text in "ABC"]
+    screens = [(1.0, ["A"]), (2.0, ["X", "B"]), (3.0, ["A", "B"]), (4.0, ["A", "B", "D"]), (5.0, ["A", "B", "C"])]
+    assert [streaming.since(screens, words, count) for count in (1, 2, 3)] == [3.0, 3.0, 5.0]
 
 
 def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
