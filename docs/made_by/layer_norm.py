@@ -8,17 +8,29 @@ stands above it, and the verdicts. A table that is not whole yet is taken from r
 says so.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from las.reproduction import charts, claims, html_report, markdown, recipe, results, statistics, tables
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
+from las.training import plots
 
 DOCS = Path(__file__).parents[1]
+SIGNAL = Path(__file__).with_name("reach.json")
+"""What docs/made_by/reach.py found of rows before their first update."""
+SIGNAL_PLACE = "signal-before-training"
+DRAWN = (
+    *("z20_nopre_lstm", "z20_nopre_lstm_scaled", "z20_nopre_joined"),
+    *("z20_nopre_global", "z20_nopre_global_gain01"),
+)
+"""The rows whose signal is drawn beside the dev errors of their first training."""
 PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
+CONTROLS = RESULTS / "in_progress" / "z20_controls-open-synthetic_hard.json"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
 """The note of a row of which was said before its training whether it learns or breaks, and by what number."""
@@ -84,6 +96,67 @@ def predictions(asked: Recipe, table: Table) -> list[list[str]]:
     return cells
 
 
+def signal(predicted: Recipe, controls: Path) -> tuple[str, str]:
+    """The table of all measured rows but the predicted ones, and the figure of the drawn ones."""
+    measured = json.loads(SIGNAL.read_text("utf-8"))
+    headings = ["row", "sensitivity", "near", "far", "rms at the top"]
+    others = {row.name for row in predicted.rows}
+    cells = [
+        [
+            each["label"],
+            digits(each["sensitivity"]),
+            percent(each["near"]),
+            percent(each["far"]),
+            digits(each["rms"][-1]),
+        ]
+        for each in measured
+        if each["row"] not in others
+    ]
+    table = results.read(controls)
+    rows = [(each, table.line(each["row"])) for each in measured if each["row"] in DRAWN]
+    caption = (
+        "Before the first update: root mean square of what each layer reads and the last one writes, and where along "
+        "time the gradient of a state of the last one lies. Right: dev errors of the first training."
+    )
+    shown = f"![Signal and dev errors](pictures/{SIGNAL_PLACE}.svg)\n\n{caption}\n"
+    lines = [shown, *markdown.table_lines(headings, cells), "", "```", "python docs/made_by/reach.py", "```", ""]
+    return "\n".join(lines), charts.svg(drawn_signal(rows))
+
+
+def drawn_signal(rows: Sequence[tuple[dict[str, Any], Line]]) -> Any:
+    """What a layer writes, from where a state of the last one hears, and the dev errors of the first training."""
+    figure = plots.blank_figure(9, 2.8)
+    by_layer, heard, learned = figure.subplots(1, 3)
+    for number, (row, line) in enumerate(rows):
+        colour = charts.COLOURS[number]
+        by_layer.plot(range(len(row["rms"])), row["rms"], "o-", color=colour, markersize=3, linewidth=1)
+        shares = 100 * row["near"], 100 * row["far"]
+        heard.barh([number - 0.2, number + 0.2], shares, height=0.35, color=colour, alpha=0.8)
+        for curve in [each.curve for each in (*line.outcomes, *line.tried) if each.curve is not None][:1]:
+            learned.plot(curve.steps, [100 * min(each, 1.2) for each in curve.dev_error], color=colour, linewidth=1)
+    by_layer.set_yscale("log")
+    heard.set_yticks(range(len(rows)), [row["label"] for row, _ in rows])
+    heard.invert_yaxis()
+    labels = (
+        ("layer", "rms of its states"),
+        ("% of a gradient within 10, beyond 30 frames", ""),
+        ("updates", "dev PER, %"),
+    )
+    for axes, (x_label, y_label) in zip((by_layer, heard, learned), labels, strict=True):
+        charts.in_grey(axes, x_label, y_label)
+    return figure
+
+
+def digits(value: float) -> str:
+    """Two digits."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
+def percent(share: float) -> str:
+    """A share of one in whole percent."""
+    return f"{100 * share:.0f} %"
+
+
 def interval(bounds: Sequence[float] | None) -> str:
     """Two ends in percent."""
     return "" if bounds is None else f"[{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
@@ -138,7 +211,7 @@ def made(page: str) -> tuple[str, dict[str, str]]:
     figures: dict[str, str] = {}
 
     def replaced(found: re.Match[str]) -> str:
-        text, svg = section(found[2])
+        text, svg = section(found[2]) if found[2] != SIGNAL_PLACE else signal(recipe.read("z20_predictions"), CONTROLS)
         if svg:
             figures[f"{found[2]}.svg"] = svg
         return f"{found[1]}\n{text}\n{found[3]}"

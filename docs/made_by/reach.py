@@ -1,16 +1,18 @@
-"""The table of docs/layer_norm.md on the signal before the first update: `las analyze what=[reach]` of many rows.
+"""The signal before the first update of rows of recipes, into reach.json beside this file: `las analyze what=[reach]`.
 
     python docs/made_by/reach.py
 
-Each row is built with seed 1 and measured on 16 dev utterances before its first update; it takes some minutes.
+Each row is built with seed 1 and measured on 16 dev utterances before its first update; it takes some minutes. The
+table and the figure of docs/layer_norm.md are made of the file by docs/made_by/layer_norm.py.
 """
 
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from las.cli import analyze
-from las.reproduction import jobs, markdown, recipe
+from las.reproduction import jobs, recipe
 
 ROWS = {
     "z20_controls": (
@@ -23,29 +25,36 @@ ROWS = {
     "z20_predictions": tuple(row.name for row in recipe.read("z20_predictions").rows),
 }
 SETTINGS = ("optim.lr=0.004", "trainer.threads=1", "trainer.max_steps=1", "trainer.validate_every=1")
-HEADINGS = ["row", "sensitivity", "near", "far", "rms at the top"]
+FILE = Path(__file__).with_suffix(".json")
 
 
-def measured(job: jobs.Job, folder: Path) -> list[str]:
-    """The cells of a row."""
+def measured(job: jobs.Job, folder: Path) -> dict[str, Any]:
+    """What is known of a row."""
     own = [override for override in job.overrides if not override.startswith("run_dir=")]
     analyze.analyze(["what=[reach]", "every=1", "num_utterances=16", f"output={folder}", *own, f"run_dir={folder}/run"])
+    names = {"row": job.row.name, "label": job.row.label}
+    if not (folder / "reach.jsonl").exists():  # the gradient overflows
+        return names | {"sensitivity": None}
     found = json.loads((folder / "reach.jsonl").read_text("utf-8").splitlines()[0])
-    shares = [f"{100 * found[name]:.0f} %" for name in ("near", "far")]
-    return [job.row.label, rounded(found["sensitivity"]), *shares, rounded(found["layers"][-1]["rms"])]
+    return {
+        **names,
+        **{name: digits(found[name]) for name in ("sensitivity", "near", "far")},
+        "rms": [digits(layer["rms"]) for layer in found["layers"]],
+    }
 
 
-def rounded(value: float) -> str:
-    """Two digits."""
-    return f"{float(f'{value:.2g}'):g}"
+def digits(value: float) -> float:
+    """Three digits, which other processors round to as well."""
+    return float(f"{value:.3g}")
 
 
 if __name__ == "__main__":
-    cells = []
+    found = []
     with tempfile.TemporaryDirectory() as place:
         for name, rows in ROWS.items():
             given = (*SETTINGS, "trainer.attention_pictures=false", "corpus.test_large_utterances=0")
             for job in jobs.jobs(recipe.read(name), "open", 1, Path(place), given):
                 if job.row.name in rows:
-                    cells.append(measured(job, Path(place) / job.row.name))
-    print("\n".join(markdown.table_lines(HEADINGS, cells)))
+                    found.append(measured(job, Path(place) / job.row.name))
+    lines = ",\n".join(json.dumps(each) for each in found)
+    FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
