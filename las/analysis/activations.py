@@ -20,9 +20,11 @@ from las.nn.attention.base import AttentionMemory
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.recurrent import RecurrentCell
 from las.nn.cells.wrapper import WrapperLSTMCell
+from las.nn.latency_controlled import LatencyControlledListener
 from las.nn.model import ListenAttendSpell
 from las.nn.normalisation import mask_of
 from las.nn.rnn import ListenerLayer
+from las.runtime.errors import ConfigError
 
 
 class LayerActivations(NamedTuple):
@@ -61,7 +63,15 @@ class RecordedPass(NamedTuple):
 
 
 def listen(model: ListenAttendSpell, batch: Batch) -> RecordedPass:
-    """Run the listener on a batch and record its layers; inputs are part of the graph if gradients are enabled."""
+    """Run the listener on a batch and record its layers; inputs are part of the graph if gradients are enabled.
+
+    Raises ConfigError for a listener whose layers do not read whole utterances.
+    """
+    if isinstance(model.listener, LatencyControlledListener):
+        raise ConfigError(
+            "las analyze: this listener is latency-controlled, its layers read chunks: analyse a model whose layers "
+            "read whole utterances, in one direction or in both"
+        )
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     num_rows: list[Tensor] = []

@@ -104,6 +104,18 @@ def test_a_microphone_that_is_switched_off_ends_the_stream(root: Path, samples: 
     assert b"Traceback" not in errors and out.read_text().split()[: len(first.split())] == first.decode().split()
 
 
+def test_a_model_with_attention_streams_by_its_ctc_and_is_not_analysed(las: Las, tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    train.train(overrides(root, "model=las_an4_ctc_latency_controlled"))
+    given, audio = [f"checkpoint={root / 'run'}", "device=cpu"], wav(root, "faaa_0")
+    for search in ("greedy", "beam_ctc"):
+        out = root / f"{search}.jsonl"
+        las("transcribe", *given, f"search={search}", "stream=true", f"input={audio}", f"output={out}").succeeds()
+        assert json.loads(out.read_text())["duration_s"] == pytest.approx(0.5)
+    where = [f"data_dir={root / 'data'}", f"output={root / 'analysis'}"]
+    las("analyze", *given, "what=[distributions]", *where).fails(2, "latency-controlled")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -105,7 +105,8 @@ def resampled(blocks: Iterable[Tensor], old_rate: int, new_rate: int) -> Iterato
     """Resample a stream of blocks [samples]: concatenated, they equal the resampled concatenation of the input."""
     resampler = Resampler(old_rate, new_rate)
     yield from map(resampler.take, blocks)
-    yield resampler.rest()
+    if len(rest := resampler.rest()):
+        yield rest
 
 
 class Resampler:
