@@ -198,7 +198,7 @@ def collect(
             by_row[job.row.name].append(outcome(job, result, judged=tier != SMOKE))
             metric = next((name for each in result["splits"].values() for name in _metrics(each)), metric)
         elif job.directory in former:
-            by_row[job.row.name].append(former[job.directory])
+            by_row[job.row.name].append(replace(former[job.directory], rate=job.rate))
     lines = []
     for row in recipe.rows:
         taken, others = divided(by_row[row.name], {job.rate for job in jobs if job.row.name == row.name})

@@ -105,6 +105,16 @@ def test_a_stored_training_counts_only_with_the_same_settings(tuned: Recipe, pla
     assert results.collect(tuned, "smoke", others, "", [known]).line(tuned.rows[0].name).outcomes == ()
 
 
+def test_a_training_stored_at_one_of_several_rates_counts_where_that_is_the_only_one(
+    tuned: Recipe, planned: list[Job]
+) -> None:
+    first = tuned.rows[0].name
+    known = table_of(tuned, planned, {(first, 1, rate): 0.3 for rate in RATES})
+    fixed = plan(tuned, given=(f"optim.lr={RATES[1]}",), seeds=1)
+    line = results.collect(tuned, "smoke", fixed, "", [known]).line(first)
+    assert [(each.seed, each.rate) for each in line.outcomes] == [(1, None)] and not line.tried
+
+
 def test_trainings_of_another_recipe_with_the_same_rows_count(tuned: Recipe, tmp_path: Path) -> None:
     given = ["recipe=bo18_table1", "tier=smoke", "corpus=timit", "corpus.root=x", f"results_dir={tmp_path}"]
     asked = reproduce.request(given)
