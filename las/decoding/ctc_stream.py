@@ -16,7 +16,7 @@ Tokens that all hypotheses begin with cannot change any more: they are final, an
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -102,6 +102,7 @@ class StreamState(NamedTuple):
         return StreamState(num_states=self.num_states)
 
 
+@runtime_checkable
 class StreamSearch(Protocol):
     """A search that reads each state once."""
 

@@ -29,8 +29,12 @@ from las.nn.rnn import BidirectionalLayer
 from las.nn.streaming import Stage
 from las.runtime.errors import ArgumentError
 
-Chunks = Float[Tensor, "chunks rows size"]
+Chunks = Float[Tensor, "chunks chunk_rows chunk_size"]
 """Chunks with their right context: those of the first utterance, of the second, ..."""
+Outputs = Float[Tensor, "chunks chunk_rows outputs"]
+"""What a layer makes of them, in both directions."""
+Ahead = Float[Tensor, "chunks rows_ahead hidden"]
+"""What it makes of them forwards, or of the chunks without their right context."""
 ChunkLengths = Int[Tensor, "chunks"]
 
 
@@ -70,7 +74,7 @@ class LatencyControlledListener(Listener):
     def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
         rows, num_rows = self.enter(features, num_frames)
         batch, num_chunks = len(rows), max(-(-rows.shape[1] // self.chunk), 1)
-        longest = self.num_states(torch.tensor(features.shape[1]))
+        longest = self.num_states(torch.tensor([features.shape[1]]))
         begins = self.chunk * torch.arange(num_chunks, device=num_rows.device)
         lengths = (num_rows.unsqueeze(1) - begins).clamp(0, self.chunk + self.context).flatten()
         rows, main = _cut(rows, self.chunk, self.context), self.chunk
@@ -87,7 +91,7 @@ class LatencyControlledListener(Listener):
     def _layer(self, index: int) -> BidirectionalLayer:
         return cast(BidirectionalLayer, self.layers[index])
 
-    def _all_chunks(self, index: int, main: int, batch: int, rows: Chunks, lengths: ChunkLengths) -> Chunks:
+    def _all_chunks(self, index: int, main: int, batch: int, rows: Chunks, lengths: ChunkLengths) -> Outputs:
         """Return the outputs of a layer for all chunks of `main` rows and their right contexts."""
         context = rows.shape[1] - main
         if context and 0 < index < len(self.layers) - 1:
@@ -119,7 +123,7 @@ class LatencyControlledListener(Listener):
 
     def _next_chunk(
         self, index: int, main: int, before: State | None, after: list[State], rows: Chunks, lengths: ChunkLengths
-    ) -> Chunks:
+    ) -> Outputs:
         """Return the outputs of a layer for one chunk of each utterance; the state after it goes into `after`."""
         ahead, state = self._ahead(index, main, rows, lengths, before)
         after.append(state)
@@ -127,14 +131,14 @@ class LatencyControlledListener(Listener):
 
     def _ahead(
         self, index: int, main: int, rows: Chunks, lengths: ChunkLengths, state: State | None
-    ) -> tuple[Chunks, State]:
+    ) -> tuple[Ahead, State]:
         """Return the outputs forwards of a chunk and its right context, and the state at the end of the chunk."""
         forwards = self._layer(index).forwards
         outputs, state = forwards(rows[:, :main], lengths.clamp(max=main), state)
         of_context, _ = forwards(rows[:, main:], (lengths - main).clamp(min=0), state)
         return torch.cat([outputs, of_context], dim=1), state
 
-    def _both(self, index: int, ahead: Chunks, rows: Chunks, lengths: ChunkLengths) -> Chunks:
+    def _both(self, index: int, ahead: Ahead, rows: Chunks, lengths: ChunkLengths) -> Outputs:
         """Return the outputs forwards, with those backwards from the end of each right context beside them."""
         back, _ = self._layer(index).backwards(reverse(rows, lengths), lengths)
         ahead = functional.pad(ahead, (0, 0, 0, rows.shape[1] - ahead.shape[1]))

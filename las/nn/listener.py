@@ -253,7 +253,7 @@ class Listener(nn.Module):
     def _layer(self, index: int) -> ListenerLayer:
         return cast(ListenerLayer, self.layers[index])
 
-    def _streamed(self, index: int, rows: Rows, state: Any, is_last: bool) -> tuple[Rows, Any]:
+    def _streamed(self, index: int, rows: Rows, state: Any, is_last: bool) -> tuple[Reduced, Any]:
         outputs, state = self._layer(index).stream(rows, state)
         return outputs + rows if index >= self.residual_from else outputs, state
 

@@ -18,6 +18,9 @@ from las.nn.normalisation import Lengths, Rows
 Pieces = Float[Tensor, "batch rows *size"]
 """Samples or rows of the next piece of each stream, as many of all streams."""
 
+Computed = Float[Tensor, "batch outputs features"]
+"""What is made of them, in order."""
+
 Stage = Callable[[Any, Any, bool], tuple[Any, Any]]
 """Maps (the next rows, its state, whether they are the last) to (the outputs that are known by now, its next state)."""
 
@@ -53,7 +56,7 @@ class Window:
     before: int = 0
     after: int = 0
 
-    def __call__(self, piece: Pieces, state: WindowState | None, is_last: bool) -> tuple[Rows, WindowState]:
+    def __call__(self, piece: Pieces, state: WindowState | None, is_last: bool) -> tuple[Computed, WindowState]:
         rows, first, returned = WindowState(piece, 0, 0) if state is None else state
         rows = piece if state is None else torch.cat([rows, piece], dim=1)
         batch, kept = rows.shape[:2]

@@ -127,7 +127,7 @@ def test_no_state_waits_longer_than_it_says() -> None:
     frames, ahead = frames_of(1, 64), {"lookahead": 4 * (1 + 3), "controlled": 8 + 4, "concat": 8}
     for name, latency in ahead.items():
         listener = made(LISTENERS[name])
-        encoded, per_state = listener(frames, torch.tensor([64]))[0], 64 // int(listener.num_states(torch.tensor(64)))
+        encoded, per_state = listener(frames, torch.tensor([64]))[0], 64 // int(listener.num_states(torch.tensor([64])))
         for until in range(16, 48, 8):
             changed = frames.clone()
             changed[:, until:] += 1
