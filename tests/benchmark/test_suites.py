@@ -155,7 +155,8 @@ def test_the_loader_alone_and_while_a_model_is_trained(corpus: Path, monkeypatch
 
 
 def test_a_step_over_what_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    few = tuple(axis._replace(values=axis.values[:2]) for axis in growth.AXES)
+    small = {"width of the listener": (4, 8)}
+    few = tuple(axis._replace(values=small.get(axis.name, axis.values[:2])) for axis in growth.AXES)
     monkeypatch.setattr(growth, "AXES", few)
     monkeypatch.setattr(growth, "BATCH", 2)
     monkeypatch.setattr(growth, "LENGTH_S", 0.5)
