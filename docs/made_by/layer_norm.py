@@ -30,7 +30,7 @@ DRAWN = (
 )
 """The rows whose signal is drawn beside the dev errors of their first training."""
 PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
-CONTROLS = RESULTS / "in_progress" / "z20_controls-open-synthetic_hard.json"
+CONTROLS = "z20_controls-open-synthetic_hard"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
 """The note of a row of which was said before its training whether it learns or breaks, and by what number."""
@@ -87,7 +87,9 @@ def predictions(asked: Recipe, table: Table) -> list[list[str]]:
     """The cells of each row: what was predicted by which number, what came, and the lowest dev errors."""
     cells = []
     for row in asked.rows:
-        (said, number), trained = PREDICTION.fullmatch(row.note).groups(), table.line(row.name).outcomes  # type: ignore[union-attr]
+        found, trained = PREDICTION.fullmatch(row.note), table.line(row.name).outcomes
+        assert found is not None, row.note
+        said, number = found.groups()
         broke = sum(bool(each.broken) for each in trained)
         came = f"{broke} of {len(trained)} broke" if trained else "not trained yet"
         errors = ", ".join(f"{100 * min(each.curve.dev_error):.1f} %" for each in trained if each.curve)
@@ -96,7 +98,7 @@ def predictions(asked: Recipe, table: Table) -> list[list[str]]:
     return cells
 
 
-def signal(predicted: Recipe, controls: Path) -> tuple[str, str]:
+def signal(predicted: Recipe) -> tuple[str, str]:
     """The table of all measured rows but the predicted ones, and the figure of the drawn ones."""
     measured = json.loads(SIGNAL.read_text("utf-8"))
     headings = ["row", "sensitivity", "near", "far", "rms at the top"]
@@ -112,7 +114,7 @@ def signal(predicted: Recipe, controls: Path) -> tuple[str, str]:
         for each in measured
         if each["row"] not in others
     ]
-    table = results.read(controls)
+    table = results.read(stored(CONTROLS))
     rows = [(each, table.line(each["row"])) for each in measured if each["row"] in DRAWN]
     caption = (
         "Before the first update: root mean square of what each layer reads and the last one writes, and where along "
@@ -174,10 +176,15 @@ def verdicts(table: Table) -> list[list[str]]:
     return cells
 
 
+def stored(stem: str) -> Path:
+    """The file of a table, that of one in progress first."""
+    begun = RESULTS / "in_progress" / f"{stem}.json"
+    return begun if begun.exists() else RESULTS / f"{stem}.json"
+
+
 def section(stem: str) -> tuple[str, str]:
     """What stands between the marks of a table, and its figure."""
-    whole, begun = RESULTS / f"{stem}.json", RESULTS / "in_progress" / f"{stem}.json"
-    path = begun if begun.exists() else whole
+    path = stored(stem)
     table = results.read(path) if path.exists() else None
     if table is None:
         return "Not trained yet.\n", ""
@@ -185,9 +192,7 @@ def section(stem: str) -> tuple[str, str]:
     command = ["```", table.command, "```", ""]
     if all(PREDICTION.fullmatch(row.note) for row in asked.rows):
         of_rows = ["row", "sensitivity", "predicted", "trained", f"lowest dev {metric}", "as predicted"]
-        return "\n".join(
-            [*markdown.table_lines(of_rows, predictions(asked, table)), "", "```", table.command, "```", ""]
-        ), ""
+        return "\n".join([*markdown.table_lines(of_rows, predictions(asked, table)), "", *command]), ""
     paper = f"paper: {PAPER[tables.paper_key(asked, table.metric)].heading}"
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
@@ -200,7 +205,7 @@ def section(stem: str) -> tuple[str, str]:
         "",
         *command,
     ]
-    note = "In progress: not all of its trainings are finished.\n\n" if path == begun else ""
+    note = "In progress: not all of its trainings are finished.\n\n" if path.parent != RESULTS else ""
     svg, caption = figure(asked, table)
     shown = f"![Test errors of every training](pictures/{stem}.svg)\n\n{caption}\n\n" if svg else ""
     return note + shown + "\n".join(lines), svg
@@ -211,7 +216,7 @@ def made(page: str) -> tuple[str, dict[str, str]]:
     figures: dict[str, str] = {}
 
     def replaced(found: re.Match[str]) -> str:
-        text, svg = section(found[2]) if found[2] != SIGNAL_PLACE else signal(recipe.read("z20_predictions"), CONTROLS)
+        text, svg = section(found[2]) if found[2] != SIGNAL_PLACE else signal(recipe.read("z20_predictions"))
         if svg:
             figures[f"{found[2]}.svg"] = svg
         return f"{found[1]}\n{text}\n{found[3]}"

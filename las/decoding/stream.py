@@ -154,16 +154,15 @@ class Stream:
         final: list[TimedWord] = []
         for log_probs in self._encode(samples, is_last):
             self._searching = self.search.step(self._searching, log_probs)
-            num_pending = len(token_spans(self._searching))
-            if self._searching.num_blank >= self.num_pause_states or num_pending > MOST_PENDING:
+            spans = token_spans(self._searching)
+            if self._searching.num_blank >= self.num_pause_states or len(spans) > MOST_PENDING:
                 final += self._rest()
             elif (agreed := self._searching.num_final) > self._num_final:
                 self._num_final = agreed
-                words = self._words(token_spans(self._searching)[:agreed])
+                words = self._words(spans[:agreed])
                 if len(words) > 1:
                     begin = round(1000 * words[-1].start_s / self.model.state_ms)
-                    starts = [span.start for span in token_spans(self._searching)]
-                    count = starts.index(begin)
+                    count = [span.start for span in spans].index(begin)
                     final += words[:-1]
                     self._searching, self._num_final = self._searching.dropped(count), agreed - count
         return final

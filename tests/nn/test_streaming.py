@@ -141,10 +141,7 @@ def test_a_look_ahead_starts_as_the_identity_and_is_a_weighted_sum() -> None:
     rows, convolution = frames_of(2, 9), RowConvolution(SIZE, 2).double()
     assert torch.equal(convolution(rows, torch.tensor([9, 9]))[0], rows)
     weight = moved(convolution, 1.0).convolution.weight[:, 0]
-    by_hand = torch.stack(
-        [sum(weight[:, j] * rows[:, t + j] for j in range(3) if t + j < 9) for t in range(9)],  # type: ignore[misc]
-        dim=1,
-    )
+    by_hand = torch.stack([(weight[:, : 9 - t].T * rows[:, t : t + 3]).sum(1) for t in range(9)], dim=1)
     assert_same(convolution(rows, torch.tensor([9, 9]))[0], by_hand)
 
 
