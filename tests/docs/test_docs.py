@@ -145,6 +145,8 @@ def check(command: str) -> None:
             compose(verb, overrides)
         case ["python", "tests/helpers/check_gpu.py", *parts]:
             assert set(parts) <= check_gpu.PARTS.keys()
+        case ["python", script] if script.startswith("docs/made_by/"):
+            assert (REPOSITORY / script).is_file()
         case ["python", script, *overrides]:
             assert (REPOSITORY / script).is_file()
             assert f'main(["{Path(script).stem}"' in (REPOSITORY / script).read_text()
