@@ -81,6 +81,7 @@ _CLASSES = {
     "las.decoding.scorers.ctc_prefix": "CTCPrefixScorer",
     "las.decoding.scorers.constraints": "EndThreshold MinLength RepetitionConstraint",
     "las.decoding.scorers.word_lists": "HotWordBonus LexiconConstraint",
+    "las.decoding.scorers.internal_lm": "InternalLMScorer",
     "las.decoding.scorers.language_model": "LanguageModelScorer WordNGramScorer",
     # training
     "las.training.minimum_word_error": "MinimumWordErrorLoss",

@@ -61,9 +61,9 @@ def test_what_needs_a_speller_says_so(root: Path, las: Las, verb: str) -> None:
 def test_a_loss_of_tokens_and_a_reward_for_attention_are_refused(root: Path, las: Las) -> None:
     given = [each for each in overrides(root) if "speller" not in each and not each.startswith("run_dir")]
     las("train", *given, "model=ctc_small", "loss=joint_ctc", f"run_dir={root / 'joint'}").fails(2, "loss=ctc")
+    decode = ["decode", f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "split=dev"]
+    las(*decode, "+scorer@search.internal_lm=internal_lm").fails(2, "search.internal_lm")
     tune = ["tune", f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "search=ctc", "search.hot_words=[STOP]"]
     las(*tune, "weights.lm=null", "weights.hot_words=[1.0]").fails(2, "weights.coverage=[0.0]")
     las(*tune, "weights.lm=null", "weights.hot_words=[1.0]", "weights.coverage=[0.0]").succeeds("combinations")
-    las("decode", f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "split=dev", "search=tuned").succeeds(
-        "WER"
-    )
+    las(*decode, "search=tuned").succeeds("WER")

@@ -98,17 +98,19 @@ def test_what_was_tuned_is_kept_with_its_run_and_is_the_search_of_its_checkpoint
     options = sorted(path.name for path in (config_directory() / "search").iterdir())
     places = [f"checkpoint={trained_copy}", f"data_dir={trained / 'data'}"]
     weights = ["weights.lm=[0.5]", "weights.coverage=[0.4]", "length_normalisation=[0.5]"]
+    weights += ["+scorer@search.internal_lm=internal_lm", "weights.internal_lm=[0.3]"]
     las("tune", *places, f"search.lm.path={lm}", "search.size=3", *weights).succeeds(f"{trained_copy / 'tuned.json'}")
     assert sorted(path.name for path in (config_directory() / "search").iterdir()) == options
 
     given = ["scorer@search.lm=language_model", f"search.lm.path={lm}", "search.lm.weight=0.5", "search.size=3"]
     given += ["scorer@search.coverage=coverage", "search.coverage.weight=0.4", "search.length_normalisation=0.5"]
+    given += ["scorer@search.internal_lm=internal_lm", "search.internal_lm.weight=0.3"]
     given = [f"+{each}" if each.startswith("scorer@") else each for each in given]
     hand, mine = tmp_path / "hand.jsonl", tmp_path / "tuned.jsonl"
     assert las("decode", *places, "split=dev", *given, f"output={hand}", "search.nbest=2").code == 0
     answer = las("decode", *places, "search=tuned", "split=dev", f"output={mine}", "search.nbest=2")
     answer.succeeds(f"{trained_copy / 'tuned.json'}, timit PER")
-    assert mine.read_text() == hand.read_text() and '"lm": ' in mine.read_text()
+    assert mine.read_text() == hand.read_text() and '"internal_lm": ' in mine.read_text()
 
     one = f"checkpoint={next((trained_copy / 'checkpoints').glob('step-*'))}"
     las("transcribe", one, f"input={trained / 'TIMIT/TEST'}", "search=tuned", "~search.coverage").succeeds()

@@ -24,7 +24,7 @@ DECODER = "las"
 """The decoder's own name among the scorers."""
 
 PLACES = (
-    *("ctc", "lm", "second_lm", "word_lm", "hot_words", "length_reward", "coverage"),
+    *("ctc", "lm", "second_lm", "internal_lm", "word_lm", "hot_words", "length_reward", "coverage"),
     *("end_threshold", "min_length", "repetition", "lexicon"),
 )
 """Names of scorers and constraints in the package's options of `search`. Scores are added in this order, which their
