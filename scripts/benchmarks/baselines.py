@@ -14,6 +14,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from benchmarks.shapes import Shape
 from las.nn.cells.base import NUM_GATES
 
+# cuDNN computes bf16 too. Unless this set says so, torch does not lay weights of it side by side, copies them together
+# at every call, and warns.
+torch.backends.cudnn.CUDNN_TENSOR_DTYPES.add(torch.bfloat16)
+
 
 class Padded(nn.Module):
     """An LSTM that returns outputs and states, on padded rows: it reads padding as if it were speech."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from las.runtime import progress
 
 T = TypeVar("T")
-MOST = 12
+MOST = 16
 """Processes at once: each has a context of its own on the GPU."""
 
 

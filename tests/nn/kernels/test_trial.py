@@ -73,6 +73,16 @@ def test_a_kernel_that_gives_nan_or_raises_is_left_out() -> None:
     assert attempt(broken).failure() == "fails its self-test: RuntimeError: ptxas: no kernel image"
 
 
+@pytest.mark.parametrize("own", [torch.bfloat16, torch.float32])
+def test_a_kernel_may_round_as_the_plain_one_does(own: torch.dtype) -> None:
+    """At this size bf16 takes gradients of Global further from fp64 than is usual for the type."""
+    rounding = attempt(Wrong(0.0, 0), own, torch.bfloat16)._replace(hidden_size=64, cell_norm="none")
+    torch.manual_seed(1)
+    apart = max(choice.difference(ours.detach(), right.detach()) for _, ours, right in rounding.results())
+    assert apart > rounding.tolerance and rounding.failure() == ""
+    assert "differs by" in rounding._replace(kernel=Wrong(0.5, 0)).failure()
+
+
 def test_too_little_memory_says_nothing_about_a_kernel() -> None:
     kernel = Broken(torch.OutOfMemoryError("CUDA out of memory"))
     for _ in range(2):
