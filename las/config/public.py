@@ -36,6 +36,7 @@ _CLASSES = {
     "las.nn.attention.additive": "AdditiveAttention",
     "las.nn.attention.dot": "DotAttention",
     "las.nn.attention.location": "LocationAttention",
+    "las.nn.attention.mocha": "MonotonicChunkwiseAttention",
     "las.nn.attention.multi_head": "MultiHeadAttention",
     "las.nn.attention.weight_feedback": "WeightFeedbackAttention",
     # model

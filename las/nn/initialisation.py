@@ -18,7 +18,8 @@ The standard deviation is limit / sqrt(3). `input_std` draws W in another scale:
 that W x has that standard deviation where x has the root mean square of normalised features, 1, or of outputs of LSTMs
 whose gates have unit variance, 0.28 (a closed form of what Mishkin & Matas 2016 measure).
 
-Gains and offsets of norms keep what they are made with: 1 and 0 (Cooijmans et al.'s batch norm: gain 0.1).
+Gains and offsets of norms and of stops (`las.nn.attention.mocha`) keep what they are made with: those of norms 1 and 0
+(Cooijmans et al.'s batch norm: gain 0.1).
 """
 
 import math
@@ -28,6 +29,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from las.nn.attention.mocha import StopEnergy
 from las.nn.cells.base import NUM_GATES, LSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.wrapper import WrapperLSTMCell
@@ -184,7 +186,7 @@ class Initialisation:
                 self.lstms[part](module, RMS_OF_FEATURES if is_first else RMS_OF_OUTPUTS)
             elif isinstance(module, (nn.Embedding, nn.Linear, nn.Conv1d, nn.Conv2d)):
                 self._draw(module, self.draws[_role(name, module)])
-            elif not isinstance(module, (OutputNorm, ChannelNorm)):
+            elif not isinstance(module, (OutputNorm, ChannelNorm, StopEnergy)):
                 continue
             done.update(map(id, module.parameters()))
         for name, parameter in model.named_parameters():

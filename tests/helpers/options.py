@@ -16,6 +16,6 @@ def part(group: str, name: str, **options: Any) -> Any:
 
 
 def attention(name: str, **options: Any) -> Any:
-    """What an option of an attention builds, its known sizes made small."""
-    small = {"key_size": 4, "num_filters": 2, "width": 3, "num_heads": 2}
+    """What an option of an attention builds, its known sizes made small, without noise."""
+    small = {"key_size": 4, "num_filters": 2, "width": 3, "num_heads": 2, "noise": 0.0}
     return part("attention", name, **{key: small[key] for key in small.keys() & option("attention", name)} | options)

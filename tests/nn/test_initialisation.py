@@ -198,14 +198,15 @@ def test_front_ends(init: str, front_end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "attention", rest_slow(["additive", "dot", "location", "multi_head", "weight_feedback"], keep=1)
+    "attention", rest_slow(["mocha", "additive", "dot", "location", "multi_head", "weight_feedback"], keep=1)
 )
 def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
     """With a norm between layers, CTC and a front end; a parameter that was left out would be an error."""
     overrides = [f"attention@model.speller.attention={attention}", "+front_end@model.listener.front_end=lingvo"]
     overrides += ["loss=joint_ctc", "++model.listener.output_norm=layer", "+scale=tiny"]
     model = build(compose("train", overrides)["model"], where="model")(16000, 12)
-    key = model.speller.attention.key.weight
+    parameters = model.speller.attention.named_parameters()
+    key = next(parameter for path, parameter in parameters if path.endswith("key.weight"))
     for init in sorted(INITS, key="las".__ne__):  # las leaves what the constructors drew
         build(option("init", init))(model)
         from_torch = init in ("las", "torch")
