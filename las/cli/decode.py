@@ -36,20 +36,20 @@ def _decode(config: Config) -> None:
     if (config["audio"] is None) == (config["split"] is None):
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     size = BatchSize.from_config(config)
-    check_values(config, {"strict": bool, "seed": int})
+    check_values(config, {"strict": bool, "seed": int, "ensemble": Sequence[str] | str, "ensemble_mean": str})
     augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
     subject = config["split"] or _name_of(config["audio"])
-    subject = ".".join([subject, *(part.label for part in augment.distortions.values())])
+    others = [f"with_{_name_of(config['ensemble'])}"] if config["ensemble"] else []
+    subject = ".".join([subject, *(part.label for part in augment.distortions.values()), *others])
     output = Path(config["output"] or checkpoint.decoded(Path(config["checkpoint"]), subject))
     atomic.require_place(output)
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
     with distributed.process_group(devices.pick(config["device"])) as device:
         with distributed.only_main_prints(), distributed.main_first():
-            transcriber = load(
-                config["checkpoint"], search, str(device), strict=config["strict"], precision=config["precision"]
-            )
+            options = {key: config[key] for key in ("strict", "precision", "ensemble", "ensemble_mean")}
+            transcriber = load(config["checkpoint"], search, str(device), **options)
         if config["pictures"] is not None:
             _ = transcriber.attention_model  # raises for a model without attention
         if config["split"] is None:

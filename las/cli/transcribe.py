@@ -67,10 +67,14 @@ def transcribe(overrides: list[str]) -> list[Transcription]:
 
 
 def configured(config: Config, device: str) -> Transcriber:
-    """Return the transcriber that the keys `checkpoint`, `search`, `pieces`, `strict` and `precision` describe."""
+    """Return the transcriber that the keys `checkpoint`, `ensemble`, `search`, `pieces`, `strict` and
+    `precision` describe.
+    """
+    check_values(config, {"ensemble": Sequence[str] | str, "ensemble_mean": str})
     search: Search = build(config["search"], where="search")
     cutter: Callable[[int], Segmenter] = checked(Segmenter, config["pieces"], "pieces", kinds=[Parameter.KEYWORD_ONLY])
-    return load(config["checkpoint"], search, device, cutter, config["strict"], config["precision"])
+    options = config["strict"], config["precision"], config["ensemble"], config["ensemble_mean"]
+    return load(config["checkpoint"], search, device, cutter, *options)
 
 
 def _transcribe_stream(config: Config) -> Transcription:

@@ -30,6 +30,7 @@ from las.hmm import tying
 from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
+from las.nn.ensemble import Ensemble
 from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
@@ -313,10 +314,13 @@ def load(
     cutter: Callable[[int], Segmenter] = Segmenter,
     strict: bool = False,
     precision: str = "fp32",
+    ensemble: str | Sequence[str | Path] = (),
+    ensemble_mean: str = "linear",
 ) -> Transcriber:
     """Load a transcriber from a run folder (its best checkpoint), a checkpoint directory, a bundle or by a name.
 
-    Names are those of pretrained models (`las models`).
+    Names are those of pretrained models (`las models`). The models of an `ensemble` of further ones, of the same
+    symbols, are averaged with it (`las.nn.ensemble`).
 
     `search` is the run's own unless given: a search, or an option of `configs/search` by its name (`greedy`, `beam`,
     `tuned` for the one that `las tune` found for the run); `cutter` makes the segmenter of long audio from the model's
@@ -334,8 +338,12 @@ def load(
     'sil aa iy sil'
     """
     operands = devices.precision(precision)
-    path = path if Path(path).exists() else pretrained.resolved(path)
-    model, tokens, sample_rate, lexicon, tied, config = restore(path, strict)
+    named = [path, *([ensemble] if isinstance(ensemble, str) else ensemble)]
+    path, *others = (each if Path(each).exists() else pretrained.resolved(each) for each in named)
+    trained = restore(path, strict)
+    model, tokens, sample_rate, lexicon, tied, config = trained
+    if others:
+        model = _ensemble([path, *others], [trained, *(restore(each, strict) for each in others)], ensemble_mean)
     model.operands = operands
     if search is None or isinstance(search, str):
         search = cast(Search, build(tuned_search.option(search, path) if search else config["search"], where="search"))
@@ -343,6 +351,17 @@ def load(
     prepare(search, tokens, lexicon, tied, model.ctc is not None, checkpoint.graphs(Path(path)))
     tokens = tokens_of(search, tokens)
     return Transcriber(model.to(device), tokens, sample_rate, search, config, cutter)
+
+
+def _ensemble(paths: Sequence[str | Path], trained: Sequence[TrainedModel], mean: str) -> Ensemble:
+    """Join trained models to one. Raises ConfigError where they do not write the same symbols."""
+    for path, one in zip(paths, trained, strict=True):
+        if (one.tokens.symbols, one.sample_rate) != (trained[0].tokens.symbols, trained[0].sample_rate):
+            raise ConfigError(
+                f"ensemble: {path} ({one.tokens!r}, {one.sample_rate} Hz) does not write the symbols of {paths[0]} "
+                f"({trained[0].tokens!r}, {trained[0].sample_rate} Hz): choose runs of the same corpus and tokens"
+            )
+    return Ensemble([one.model for one in trained], mean)
 
 
 def restore(path: str | Path, strict: bool = False) -> TrainedModel:
