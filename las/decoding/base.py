@@ -1,7 +1,7 @@
 """The interfaces of searches, of tokens, of frames and of words by frames: what they take, what they return."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from las.decoding.scorers.base import State
 from las.hmm.lexicon import Lexicon
 from las.hmm.topology import StateNumbering, Topology
 from las.nn.acoustic_model import FrameModel, FrameScores
+from las.nn.kernels.cpp.speller import Hypotheses
 from las.nn.model import Trainable
 from las.runtime.errors import ConfigError
 
@@ -55,6 +56,16 @@ class CanBePadded(Protocol):
     """A decoder that gives a decoder of the same results whose tensors have one of few sizes."""
 
     def padded(self) -> "Decoder": ...
+
+
+@runtime_checkable
+class CanSearch(Protocol):
+    """A decoder with a compiled search of its own, without scorers.
+
+    `expansion` is the fields of a `BeamExpansion`. The result is None where the search cannot be used.
+    """
+
+    def search(self, limits: Sequence[int], expansion: tuple[int, int, float], nbest: int) -> Hypotheses | None: ...
 
 
 @runtime_checkable

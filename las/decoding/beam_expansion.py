@@ -6,7 +6,7 @@ takes its place.
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from las.decoding.base import Hypothesis
+from las.decoding.base import CanSearch, Decoder, Hypothesis
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Bools, Doubles, Int64s, Structure, call, dense, score_type
 
@@ -251,19 +251,13 @@ class Backtrace:
             scores[:, index, rows] = np.take_along_axis(symbol_scores, current[None], 2)
             beams[rows] = np.take_along_axis(parents, current, 1)
 
-        def hypothesis(row: int, beam: int) -> Hypothesis:
-            score, rank, length = self._ends[row][beam]
-            own = scores[:, :length, row, beam]
-            return Hypothesis(
-                tokens=tokens[: length - 1, row, beam].tolist(),
-                score=score,
-                normalised_score=rank,
-                finished_by="dead_end" if score == -math.inf else "max_length" if length > limits[row] else "eos",
-                scores=dict(zip(names, own.sum(1).tolist(), strict=True)),
-                confidences=np.exp(own[0, :-1]).tolist(),
-            )
-
-        return [[hypothesis(row, beam) for beam in range(len(self._ends[row]))] for row in range(self._batch)]
+        return [
+            [
+                hypothesis(tokens[:length, row, beam], scores[:, :length, row, beam], (score, rank), limits[row], names)
+                for beam, (score, rank, length) in enumerate(self._ends[row])
+            ]
+            for row in range(self._batch)
+        ]
 
     def _on_host(self) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield the rows, tokens, parents and scores of each step in the host's memory.
@@ -274,3 +268,55 @@ class Backtrace:
             rows, steps = zip(*group, strict=True)
             columns = (torch.stack(column).numpy(force=True) for column in zip(*steps, strict=True))
             yield from zip(repeat(rows[0].numpy(force=True)), *columns, strict=False)
+
+
+def hypothesis(
+    tokens: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    end: tuple[float, float],
+    limit: int,
+    names: Sequence[str],
+) -> Hypothesis:
+    """Return the hypothesis of these tokens, the end symbol among them.
+
+    Args:
+        scores: of each token by each scorer, unweighted, [scorers, tokens].
+        end: score and rank.
+        limit: greatest number of tokens without the end.
+        names: of the scorers.
+    """
+    score, rank = end
+    return Hypothesis(
+        tokens=tokens[:-1].tolist(),
+        score=score,
+        normalised_score=rank,
+        finished_by="dead_end" if score == -math.inf else "max_length" if len(tokens) > limit else "eos",
+        scores=dict(zip(names, scores.sum(1).tolist(), strict=True)),
+        confidences=np.exp(scores[0, :-1]).tolist(),
+    )
+
+
+def compiled_search(
+    decoder: Decoder, limits: list[int], expansion: BeamExpansion, nbest: int, name: str
+) -> list[list[Hypothesis]] | None:
+    """Return the n-best lists of a whole search without scorers in C++ (`hypotheses.h`); None where there is none.
+
+    `name` is the decoder's among the scorers.
+    """
+    if not isinstance(expansion, CompiledBeamExpansion) or not isinstance(decoder, CanSearch):
+        return None
+    if (found := decoder.search(limits, (expansion.eos, expansion.size, expansion.exponent), nbest)) is None:
+        return None
+    tokens, lengths, symbol_scores, *ends = (part.numpy() for part in found)
+    nbest_lists = []
+    for row, limit in enumerate(limits):
+        columns = zip(lengths[row].tolist(), *(column[row].tolist() for column in ends), strict=True)
+        hypotheses = [
+            hypothesis(
+                tokens[row, beam, :length], symbol_scores[row, beam, None, :length], (score, rank), limit, [name]
+            )
+            for beam, (length, score, rank) in enumerate(columns)
+            if length
+        ]
+        nbest_lists.append([each for each in hypotheses if each.score > -math.inf] or hypotheses[:1])
+    return nbest_lists

@@ -11,10 +11,10 @@ complete hypotheses. Three promises hold for both searches:
 Scores are summed in float64: sums of float32 log-probabilities are then exact enough that two ways of adding the same
 numbers agree, and near ties are decided by the model instead of by rounding.
 
-`BeamSearch.__call__` is the loop. Its step depends on tensors alone, so that a GPU replays it from a CUDA graph
-(`las.nn.kernels.graphs.replayed`). The expansion of the open hypotheses by one symbol is
-`las.decoding.beam_expansion`, and so is the record of the steps, from which the hypotheses are read at the end;
-scorers and constraints are one call, `CombinedScorer.score`.
+`BeamSearch.__call__` is the loop; a compiled model without scorers computes all of it (`compiled_search`). Its step
+depends on tensors alone, so that a GPU replays it from a CUDA graph (`las.nn.kernels.graphs.replayed`). The expansion
+of the open hypotheses by one symbol is `las.decoding.beam_expansion`, and so is the record of the steps, from which the
+hypotheses are read at the end; scorers and constraints are one call, `CombinedScorer.score`.
 """
 
 import copy
@@ -36,6 +36,7 @@ from las.decoding.beam_expansion import (
     BeamExpansion,
     BeamState,
     BeamStep,
+    compiled_search,
     expansion_on,
     first_beams,
     possible,
@@ -99,8 +100,10 @@ class GreedySearch:
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """One hypothesis per utterance. `num_states` lies on the decoder's device."""
         limits = self.limits(num_states)
-        max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         expansion, backtrace = expansion_on(num_states.device, decoder.eos, 1, 0.0), Backtrace(num_states)
+        if (found := compiled_search(decoder, limits, expansion, self.nbest, combined.DECODER)) is not None:
+            return found
+        max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         capture = choice.capture_on(num_states.device)
         greedy = _Greedy(_padded(decoder, capture), max_tokens, expansion)
         step = _repeated("greedy search", _Greedy.extend, greedy, capture)
@@ -196,11 +199,15 @@ class BeamSearch:
     def __call__(self, decoder: Decoder, num_states: Int[Tensor, " batch"]) -> list[list[Hypothesis]]:
         """Return the `nbest` best hypotheses per utterance, best first. `num_states` lies on the decoder's device."""
         limits = self.limits(num_states)
+        expansion = expansion_on(num_states.device, decoder.eos, self.size, self.length_normalisation)
+        if not any(self.components):
+            found = compiled_search(decoder, limits, expansion, self.nbest, combined.DECODER)
+            if found is not None:
+                return found
         max_tokens = torch.tensor(limits, device=num_states.device).unsqueeze(1)
         capture = choice.capture_on(num_states.device)
         decoder = _padded(decoder, capture)
         scorer = self.components.on(decoder, num_states)
-        expansion = expansion_on(num_states.device, decoder.eos, self.size, self.length_normalisation)
         backtrace = Backtrace(num_states)
         utterances = _Utterances(decoder, scorer, max_tokens, expansion)
         with _turn(num_states.device, capture):

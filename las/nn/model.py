@@ -3,8 +3,8 @@
 import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, no_ctc_error
 from las.nn.features import Features, Rows, Waveforms
+from las.nn.kernels.cpp.speller import CppSearchStep, Hypotheses
 from las.nn.kernels.graphs.parts import Replayable
 from las.nn.kernels.graphs.replayed import bucket
 from las.nn.listener import Listener
@@ -232,6 +233,14 @@ class Decoder(Replayable):
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token and the new state."""
         return self.speller.step(tokens, self.memory, state, self.step_fn)
+
+    def search(self, limits: Sequence[int], expansion: tuple[int, int, float], nbest: int) -> Hypotheses | None:
+        """Return the hypotheses of a whole search without scorers (see `CppSearchStep.search`), None without C++."""
+        if self.step_fn is None:
+            return None
+        layers, context, _, attention = self.start()
+        tokens = torch.full((len(limits), 1), self.sos)
+        return cast(CppSearchStep, self.step_fn).search(tokens, layers, context, attention, limits, expansion, nbest)
 
     def weights(self, state: SpellerState) -> Float[Tensor, "batch beam states"]:
         """Attention weights that were computed for the next token."""

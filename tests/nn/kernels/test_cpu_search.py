@@ -12,6 +12,7 @@ import torch
 from kernel_cases import CELLS, compiles
 from parameters import moved
 
+from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.attention.additive import AdditiveAttention
 from las.nn.attention.base import AttentionMemory
 from las.nn.attention.dot import DotAttention
@@ -23,6 +24,7 @@ from las.nn.cells.norms import DynamicTanh, RMSNorm
 from las.nn.cells.zoneout import ZoneoutLSTMCell
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.speller import CppSearchStep
+from las.nn.model import Decoder
 from las.nn.speller import Speller, SpellerState
 
 pytestmark = compiles
@@ -144,3 +146,37 @@ def test_what_was_not_written_in_c_has_no_such_step() -> None:
     with torch.enable_grad():
         assert speller.select_step_fn(memory_of(speller)) is None
     assert speller.train().select_step_fn(memory_of(speller)) is None  # it drops units
+
+
+class StepByStep:
+    """A decoder that searches ask for each step."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.sos, self.eos, self.step = decoder, decoder.sos, decoder.eos, decoder.step
+
+    def start(self) -> SpellerState:
+        return self.decoder.start()
+
+    def select_utterances(self, rows: torch.Tensor) -> "StepByStep":
+        return StepByStep(self.decoder.select_utterances(rows))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [*((kind, torch.float32) for kind in KINDS), (LocationAttention, torch.float64)]
+)
+def test_a_whole_search_equals_its_steps(kind: Callable[..., Any], dtype: torch.dtype) -> None:
+    """Every hypothesis, bit for bit, on any number of threads; also where scores are not numbers."""
+    searches: list[Any] = [GreedySearch(), GreedySearch(0.3), BeamSearch(3, max_length=6), BeamSearch(12, 0.0, 12, 0.2)]
+    searches += [BeamSearch(5, 0.6, 2, 0.4), BeamSearch(40, 1.0, 3, max_length=2)]
+    speller = speller_of(CELLS["ln_global_all"], partial(kind, key_size=11), num_layers=2).to(dtype)
+    for parameter in speller.parameters():
+        parameter.mul_(4)
+    for number, (wrong, search) in enumerate(product((0.0, math.nan), searches)):
+        speller.output.bias[3] += wrong
+        torch.set_num_threads(1)
+        decoder = Decoder(speller, memory_of(speller, dtype))
+        expected = search(StepByStep(decoder), NUM_STATES)
+        assert decoder.search([1] * 4, (0, 1, 0.0), 1) is not None
+        torch.set_num_threads((1, 1, 3)[number % 3])
+        assert search(decoder, NUM_STATES) == expected

@@ -38,7 +38,7 @@ from las.nn.kernels.cpp.speller_tensors import (
     SpellerStructure,
     pass_inputs,
 )
-from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
+from las.nn.kernels.cpp.tensors import Doubles, Int64s, Structure, dense
 
 Embed = Callable[[Tensor, slice], Tensor]
 """Embeds the previous tokens [B, n] of a run of steps, [B, n, E]."""
@@ -237,6 +237,29 @@ class SearchStructure(Structure):
         ("embedding_size", ctypes.c_int64),
         ("tokens", Int64s),
         *((name, ctypes.c_void_p) for name in ("embedding", "contexts", "weights")),
+        ("utterances", Int64s),
+    )
+
+
+class Hypotheses(NamedTuple):
+    """The n-best lists of a search. A length counts the end symbol; it is 0 where a list has no more hypotheses."""
+
+    tokens: Int[Tensor, "batch nbest longest"]
+    lengths: Int[Tensor, "batch nbest"]
+    symbol_scores: Float[Tensor, "batch nbest longest"]
+    """Log-probabilities of the tokens."""
+    scores: Float[Tensor, "batch nbest"]
+    ranks: Float[Tensor, "batch nbest"]
+
+
+class HypothesesStructure(Structure):
+    """The structure `Hypotheses` of `hypotheses.h`, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("size", "nbest", "longest", "eos")),
+        ("exponent", ctypes.c_double),
+        *((name, Int64s) for name in ("limits", "tokens", "lengths")),
+        *((name, Doubles) for name in ("symbol_scores", "scores", "ranks")),
     )
 
 
@@ -294,30 +317,67 @@ class CppSearchStep:
         opened = getattr(library, f"search_open_{name}")
         opened.restype = ctypes.c_void_p
         self.opened = ctypes.c_void_p(opened(ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads())))
-        self.function = getattr(library, f"search_step_{name}")
+        self.function, self.whole = (getattr(library, f"search_{part}_{name}") for part in ("step", "whole"))
         weakref.finalize(self, getattr(library, f"search_close_{name}"), self.opened)
 
     def __call__(
         self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, attention: Tensor
     ) -> tuple[Tensor, tuple[LSTMState, ...], Tensor, Tensor, Tensor]:
-        dtype, tokens = self.values.dtype, dense(tokens.long())
-        before = [(dense(hidden.to(dtype)), dense(cell.to(dtype))) for hidden, cell in layers]
-        context, before_weights = (dense(part.to(dtype)) for part in (context, attention))
+        tokens, before, context, before_weights = self._before(tokens, layers, context, attention)
         after = tuple(LSTMState(torch.empty_like(hidden), torch.empty_like(cell)) for hidden, cell in before)
-        for structure, (first_hidden, first_cell), (last_hidden, last_cell) in zip(
-            self.cell_structures, before, after, strict=True
-        ):
-            structure.cell.point(first_hidden=first_hidden, first_cell=first_cell)
+        for structure, (last_hidden, last_cell) in zip(self.cell_structures, after, strict=True):
             structure.cell.point(last_hidden=last_hidden, last_cell=last_cell)
         contexts, weights = torch.empty_like(context), torch.empty_like(before_weights)
         queries = context.new_empty(*tokens.shape, len(self.query))
-        attended = self.structure.speller.attended
-        attended.steps = tokens.shape[1]
-        attended.point(queries=queries, weights=weights, contexts=contexts)
+        self.structure.speller.attended.point(queries=queries, weights=weights, contexts=contexts)
         log_probs = context.new_empty(*tokens.shape, self.vocab)
         self.structure.readout.point(log_probs=log_probs)
-        self.structure.point(tokens=tokens, contexts=context, weights=before_weights)
-        self.function(self.opened, ctypes.byref(self.structure), ctypes.c_int64(torch.get_num_threads()))
+        self._call(self.function)
         scale = self.energy.scale
         following = weights if scale is None else attention + weights * scale.unsqueeze(1)
         return log_probs, after, contexts, weights, following
+
+    def search(
+        self,
+        tokens: Int[Tensor, "batch 1"],
+        layers: Sequence[LSTMState],
+        context: Context,
+        attention: Tensor,
+        limits: Sequence[int],
+        expansion: tuple[int, int, float],
+        nbest: int,
+    ) -> Hypotheses:
+        """Search from the first tokens and states to the hypotheses, in one call.
+
+        Args:
+            limits: greatest number of tokens of each utterance.
+            expansion: end symbol, size of the beam, and exponent of the length normalisation.
+            nbest: hypotheses of an utterance, at most the size of the beam.
+        """
+        held = self._before(tokens, layers, context, attention)
+        eos, size, exponent = expansion
+        shape, longest = (len(limits), nbest), max(limits, default=0) + 1
+        ints, numbers = tokens.new_empty(*shape, longest), tokens.new_empty(*shape, longest, dtype=torch.float64)
+        found = Hypotheses(ints, tokens.new_zeros(shape), numbers, *numbers.new_empty(2, *shape))
+        structure = HypothesesStructure(size, nbest, longest, eos, exponent)
+        limited = torch.tensor(limits)
+        structure.point(limits=limited, **found._asdict())
+        self._call(self.whole, ctypes.byref(structure))
+        del held  # until here the C++ read it
+        return found
+
+    def _before(
+        self, tokens: Tensor, layers: Sequence[LSTMState], context: Tensor, attention: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor, Tensor]:
+        """Return what a step reads, as the structures point to it."""
+        dtype, tokens = self.values.dtype, dense(tokens.long())
+        before = [(dense(hidden.to(dtype)), dense(cell.to(dtype))) for hidden, cell in layers]
+        context, weights = (dense(part.to(dtype)) for part in (context, attention))
+        for structure, (first_hidden, first_cell) in zip(self.cell_structures, before, strict=True):
+            structure.cell.point(first_hidden=first_hidden, first_cell=first_cell)
+        self.structure.speller.attended.steps = tokens.shape[1]
+        self.structure.point(tokens=tokens, contexts=context, weights=weights)
+        return tokens, before, context, weights
+
+    def _call(self, function: Any, *more: Any) -> None:
+        function(self.opened, ctypes.byref(self.structure), *more, ctypes.c_int64(torch.get_num_threads()))

@@ -7,6 +7,7 @@
 #include "beams.h"
 #include "dropout.h"
 #include "gammatone.h"
+#include "hypotheses.h"
 #include "loops.h"
 #include "matrices.h"
 #include "paths.h"
@@ -93,8 +94,15 @@ using Searching = SearchStep<T, decltype(&exact<T>)>;
 
 template <class T>
 void search_step(const Searching<T>& step, const Search<T>& search, int64_t threads) {
-    const typename Searching<T>::Room room(search);
+    const Attended<T>& attended = search.speller.attended;
+    const typename Searching<T>::Room room(search, attended.batch * attended.steps);
     in_team(threads, [&](Team team) { step.run(search, room, team); });
+}
+
+template <class T>
+void search_whole(const Searching<T>& step, const Search<T>& first, const Hypotheses& wanted, int64_t threads) {
+    WholeSearch whole(step, first, wanted);
+    in_team(threads, [&](Team team) { whole.run(team); });
 }
 
 }  // namespace
@@ -115,6 +123,10 @@ void search_step(const Searching<T>& step, const Search<T>& search, int64_t thre
     }                                                                                                \
     void search_step_##TYPE(const void* opened, const Search<T>* search, int64_t threads) {          \
         search_step(*static_cast<const Searching<T>*>(opened), *search, threads);                    \
+    }                                                                                                \
+    void search_whole_##TYPE(const void* opened, const Search<T>* first, const Hypotheses* wanted,   \
+                             int64_t threads) {                                                      \
+        search_whole(*static_cast<const Searching<T>*>(opened), *first, *wanted, threads);           \
     }                                                                                                \
     void search_close_##TYPE(void* opened) { delete static_cast<Searching<T>*>(opened); }            \
     void drop_##TYPE(const Dropout<T>* dropout, int64_t threads) {                                   \

@@ -28,6 +28,7 @@ struct Search {
     const int64_t* tokens;        // before this step, [rows]
     const T *embedding;           // [vocab, E]
     const T *contexts, *weights;  // of the step before, [rows, V] and [rows, S]; of FEEDBACK: accumulated weights
+    const int64_t* utterances;    // whose states the rows attend to, [attended.batch]; null for all of them in order
 };
 
 template <class T, class Make>
@@ -46,13 +47,11 @@ class SearchStep {
 
     // What the threads of a step share.
     struct Room {
-        explicit Room(const Search<T>& search)
-            : rows(int(search.speller.attended.batch * search.speller.attended.steps)),
-              deep(Held<T>::spread(search.speller.cells[0].below)), wide(widest(search.speller)), below(rows * deep),
+        Room(const Search<T>& search, int64_t rows)
+            : deep(Held<T>::spread(search.speller.cells[0].below)), wide(widest(search.speller)), below(rows * deep),
               projected(rows * wide), summed(rows * wide), reading(Held<T>::spread(search.readout.below)),
               read(Held<T>::spread(search.readout.width)), inputs(rows * reading), readouts(rows * read) {}
 
-        const int rows;
         const int64_t deep, wide;
         Buffer<T> below, projected, summed;
         const int64_t reading, read;
@@ -69,7 +68,7 @@ class SearchStep {
     void run(const Search<T>& search, const Room& room, Team team) const {
         const Speller<T>& s = search.speller;
         const Attended<T>& a = s.attended;
-        const int first = team.first(room.rows), last = team.last(room.rows);
+        const int rows = int(a.batch * a.steps), first = team.first(rows), last = team.last(rows);
         for (int row = first; row < last; ++row) gather(search, row, room.below + row * room.deep);
         team.wait();
         const T* below = room.below;
@@ -77,8 +76,8 @@ class SearchStep {
         for (int64_t number = 0; number < s.count; ++number) {
             const Stepped<T>& cell = s.cells[number];
             const int64_t size = cell.cell.hidden;
-            weights.input[number]->multiply(room.rows, below, stride, room.projected, room.wide, team);
-            weights.recurrent[number]->multiply(room.rows, cell.cell.first_hidden, size, room.summed, room.wide, team);
+            weights.input[number]->multiply(rows, below, stride, room.projected, room.wide, team);
+            weights.recurrent[number]->multiply(rows, cell.cell.first_hidden, size, room.summed, room.wide, team);
             team.wait();
             Step<T> step(cell.cell);
             for (int row = first; row < last; ++row) compute(cell, room, row, step);
@@ -86,21 +85,22 @@ class SearchStep {
             below = cell.cell.last_hidden;
             stride = size;
         }
-        weights.query->multiply(room.rows, below, stride, a.queries, a.key_size, team);
+        weights.query->multiply(rows, below, stride, a.queries, a.key_size, team);
         team.wait();
         Attention<T> attention(a);
         for (int row = first; row < last; ++row) {
-            attention.answer(row / a.steps, a.queries + row * a.key_size, search.weights + row * a.states,
+            const int64_t place = row / a.steps, utterance = search.utterances ? search.utterances[place] : place;
+            attention.answer(utterance, a.queries + row * a.key_size, search.weights + row * a.states,
                              a.weights + row * a.states, a.contexts + row * a.value_size);
             gather_read(search, row, below + row * stride, room.inputs + row * room.reading);
         }
         team.wait();
-        hidden.multiply(room.rows, room.inputs, room.reading, room.readouts, room.read, team);
+        hidden.multiply(rows, room.inputs, room.reading, room.readouts, room.read, team);
         team.wait();
         const Readout<T>& r = search.readout;
         for (int row = first; row < last; ++row) activate(r, room.readouts + row * room.read);
         team.wait();
-        output.multiply(room.rows, room.readouts, room.read, r.log_probs, r.vocab, team);
+        output.multiply(rows, room.readouts, room.read, r.log_probs, r.vocab, team);
         team.wait();
         for (int row = first; row < last; ++row) log_softmax(r, r.log_probs + row * r.vocab);
     }
