@@ -77,6 +77,10 @@ VERBS = {
     ),
     "export": Verb("one file for another machine, programs that need no las", f"{OF_RUN} output=model.las"),
     "score": Verb("compare hypotheses with references", "reference=test.jsonl hypothesis=hypotheses.jsonl"),
+    "rover": Verb(
+        "vote on the hypotheses of several systems, word by word",
+        "hypotheses=[a.jsonl,b.jsonl] output=voted.jsonl",
+    ),
     "train_lm": Verb("train an LSTM language model of transcripts or a text", AN4, TRAINS_ON, LM, "language_model"),
     "align": Verb("times of phones and words, by HMMs trained from a flat start", f"{AN4} output=an4.ctm"),
     "lexicon": Verb("make a pronouncing dictionary of a corpus and a text", f"{AN4} output=words.dic"),

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from las.runtime.errors import DataError
 from las.scoring import alignment, word_network
@@ -16,10 +17,11 @@ _COMMENTS = (";;", "**")
 
 @dataclass(frozen=True)
 class Transcript:
-    """Words of an utterance, separated by spaces, and its speaker if the file names one."""
+    """Words of an utterance, separated by spaces, its speaker if the file names one, and each word's confidence."""
 
     text: str
     speaker: str | None
+    confidences: tuple[float, ...] | None = None
 
 
 def read(path: str | Path, ignore_case: bool = False, reference: bool = False) -> dict[str, Transcript]:
@@ -27,7 +29,8 @@ def read(path: str | Path, ignore_case: bool = False, reference: bool = False) -
 
     Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
     speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
-    object per line with `id`, `text` and, optionally, `speaker`: manifests as well as hypotheses. With `ignore_case`
+    object per line with `id`, `text` and, optionally, `speaker`: manifests as well as hypotheses, whose `words` may
+    have confidences. With `ignore_case`
     ids come out in lower case, as sclite compares them. Raises DataError naming file and line.
     """
     path = Path(path)
@@ -79,4 +82,17 @@ def _read_json(line: str, where: str) -> tuple[str, Transcript]:
     speaker = values.get("speaker")
     if not isinstance(speaker, str | None):
         raise DataError(f"{where}: speaker has the value {speaker!r}, which is not text")
-    return values["id"], Transcript(values["text"], speaker)
+    return values["id"], Transcript(values["text"], speaker, _confidences(values, where))
+
+
+def _confidences(values: dict[str, Any], where: str) -> tuple[float, ...] | None:
+    """Return the confidences of the words of a line; None where not all have one."""
+    words = values.get("words")
+    if not isinstance(words, list) or len(words) != len(values["text"].split()):
+        return None
+    if not all(isinstance(word, dict) and "confidence" in word for word in words):
+        return None
+    found = tuple(word["confidence"] for word in words)
+    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in found):
+        raise DataError(f"{where}: a confidence is a number from 0 to 1: {found}")
+    return found

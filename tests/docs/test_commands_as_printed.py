@@ -90,6 +90,8 @@ def test_scoring(session: Path, run: Run) -> None:
     assert counts["substitutions"] == result["splits"]["test"]["substitutions"] > 0
     run(README, f"las score reference={RUN}/references.test.jsonl hypothesis=hypotheses.jsonl compare=")
     assert (session / "errors.html").exists()
+    pair = f"hypotheses=[{RUN}/hypotheses.test.jsonl,hypotheses.jsonl]"
+    assert "2 systems" in run("docs/scoring.md", "las rover hypotheses=[runs", pair)
 
 
 def test_a_corpus_and_this_machine(run: Run) -> None:
