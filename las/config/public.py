@@ -34,6 +34,7 @@ _CLASSES = {
     "las.nn.cells.slstm": "SLSTMCell",
     # attention
     "las.nn.attention.additive": "AdditiveAttention",
+    "las.nn.attention.ctc_triggered": "CTCTriggeredAttention",
     "las.nn.attention.dot": "DotAttention",
     "las.nn.attention.location": "LocationAttention",
     "las.nn.attention.mocha": "MonotonicChunkwiseAttention",

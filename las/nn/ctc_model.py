@@ -58,11 +58,7 @@ class CTCDecoder(PrefixDecoder):
         self, tokens: Int[Tensor, "batch beam"], state: PrefixState
     ) -> tuple[Float[Tensor, "batch beam vocab"], PrefixState]:
         """Log-probabilities of the next token and the new state; the boundary, fed first, leaves the state as it is."""
-        begins = (tokens == self.sos).unsqueeze(-1)
-        advanced = self.prefixes.advance(state, tokens)
-        last, prefix = (torch.where(begins[..., 0], *pair) for pair in zip(state[:2], advanced[:2], strict=True))
-        in_symbol, in_blank = (torch.where(begins, *pair) for pair in zip(state[2:], advanced[2:], strict=True))
-        state = PrefixState(last, prefix, in_symbol, in_blank)
+        state = self.prefixes.follow(state, tokens)
         return self.prefixes.score(state).clamp(max=0.0), state
 
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:

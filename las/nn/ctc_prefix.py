@@ -100,6 +100,13 @@ class CTCPrefixes(Replayable):
         prefix = (entering + sums.diff(dim=-1)).logsumexp(-1)
         return PrefixState(tokens, prefix, in_symbol, in_blank)
 
+    def follow(self, state: PrefixState, tokens: Int[Tensor, "batch beam"]) -> PrefixState:
+        """Return the state after the symbols that a search feeds; the boundary, fed first, leaves it as it is."""
+        begins, advanced = tokens == BLANK, self.advance(state, tokens)
+        last, prefix = (torch.where(begins, *pair) for pair in zip(state[:2], advanced[:2], strict=True))
+        forward = zip(state[2:], advanced[2:], strict=True)
+        return PrefixState(last, prefix, *(torch.where(begins.unsqueeze(-1), *pair) for pair in forward))
+
     @staticmethod
     def _forward(sums: Tensor, entering: Tensor) -> Tensor:
         """Return the recurrences above, in logarithms: paths enter before each state and stay, none at t = 0."""

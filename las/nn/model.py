@@ -301,6 +301,7 @@ class ListenAttendSpell(SpeechModel):
         self.listener = listener(self.features.size)
         self.speller = speller(vocab_size, self.listener.output_size)
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
+        self.speller.attention.use_ctc(self.ctc)
 
     def explain(self) -> str:
         """Return a line for the log of a run: the kernels of listener and speller on the model's device, and why."""

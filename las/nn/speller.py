@@ -177,6 +177,7 @@ class Speller(ScheduledModule):
             masks: dropout masks of this step for the embedding and each layer's output, [batch, beam, size].
         """
         of_embedding, *of_layers = masks or self.no_masks
+        state = state._replace(attention=self.attention.told(tokens, memory, state.attention))
         return self._decode_embedded(apply_mask(self.embed(tokens), of_embedding), memory, state, of_layers)
 
     def _decode_embedded(
@@ -252,9 +253,7 @@ class Speller(ScheduledModule):
     def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
         """Return the name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
-        if choice.requested() == "plain" or kernel not in choice.KERNELS.values():
-            return "plain", ""
-        if any(uncompiled(cell) for cell in self._cells):
+        if choice.requested() == "plain" or kernel not in choice.KERNELS.values() or any(map(uncompiled, self._cells)):
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
@@ -274,6 +273,7 @@ class Speller(ScheduledModule):
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the tokens that are fed, the input of the readout and the weights of each step."""
         state, readout = self.start(memory), memory.values
+        state = state._replace(attention=self.attention.forced_state(memory, previous[:, 1:]))
         for step in range(previous.shape[1]):
             now = slice(step, step + 1)
             tokens = previous[:, now]

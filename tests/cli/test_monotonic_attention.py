@@ -10,7 +10,10 @@ from tiny_words import overrides, tree, wav
 
 from las.cli import train
 
-KINDS = {"mocha": ["model=las_small_ctc_mocha", "model.speller.attention.offset=0"]}
+KINDS = {
+    "mocha": ["model=las_small_ctc_mocha", "model.speller.attention.offset=0"],
+    "ctc_triggered": ["model=las_small_ctc", "attention@model.speller.attention=ctc_triggered"],
+}
 LEARNING = ["trainer.max_steps=12", "trainer.validate_every=6", "optim.lr=0.02", "trainer.select=dev_loss"]
 
 

@@ -23,7 +23,9 @@ from las.training.setup import TrainerOptions
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")}
+NEEDED = {name: ["search.lm.path=lm.arpa"] for name in ("beam_lm", "beam_ctc_lm")} | {
+    "ctc_triggered": ["loss=joint_ctc"]
+}
 """What an option asks to be told."""
 
 

@@ -198,7 +198,8 @@ def test_front_ends(init: str, front_end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "attention", rest_slow(["mocha", "additive", "dot", "location", "multi_head", "weight_feedback"], keep=1)
+    "attention",
+    rest_slow(["mocha", "additive", "ctc_triggered", "dot", "location", "multi_head", "weight_feedback"], keep=1),
 )
 def test_every_model_has_a_role_for_each_parameter(attention: str) -> None:
     """With a norm between layers, CTC and a front end; a parameter that was left out would be an error."""

