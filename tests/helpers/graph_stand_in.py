@@ -107,6 +107,7 @@ def graphs() -> Iterator[Graphs]:
     with (
         mock.patch.object(choice, "capture_on", lambda device: made.capture),
         mock.patch.object(replayed, "_tried", {}),
+        mock.patch.object(replayed, "_met", {}),
         mock.patch.object(capture, "_cache", OrderedDict()),
         made.launches,
     ):

@@ -106,11 +106,11 @@ def test_replayed_spellers_have_the_values_and_gradients_of_the_plain_loop(
     with graphs() as made:
         assert speller.explain(material()) == "speller: replayed"
         ours = results(speller, material())
-        # Five steps: one as it is, one captured and tried, then replays; the same backwards.
-        assert [graph.num_replays for graph in made] == [5, 5]
+        # Five steps, some together: the first ones as they are, the others captured and tried; the same backwards.
+        assert [graph.num_replays for graph in made] == [2, 2]
         torch.testing.assert_close(ours, right, rtol=1e-9, atol=1e-11)
         again = results(speller, material())
-        assert [graph.num_replays for graph in made] == [10, 10], "a later pass only replays"
+        assert [graph.num_replays for graph in made] == [4, 4], "a later pass only replays"
         assert all(map(torch.equal, again, ours))
 
 
@@ -129,7 +129,7 @@ def a_pass(speller: Speller, batch: int, states: int, tokens: int, seed: int) ->
     return [part.detach() for part in results]
 
 
-SHAPES = ((2, 9, 3), (3, 10, 2), (2, 10, 5), (9, 9, 2), (10, 10, 2), (2, 9, FEWEST))
+SHAPES = ((2, 9, 6), (3, 10, 4), (2, 10, 9), (9, 9, 5), (10, 10, 5), (2, 9, FEWEST))
 """Utterances, states and tokens: the first and third, and the fourth and fifth, are padded to the same."""
 
 
@@ -163,7 +163,7 @@ def test_a_model_that_is_gone_frees_its_graphs() -> None:
         results(kept, material())
         of_one = len(capture._cache)
         results(gone, material())
-        assert len(capture._cache) == 2 * of_one == 4
+        assert len(capture._cache) == 2 * of_one == 6
         del gone
         assert len(capture._cache) == of_one
 

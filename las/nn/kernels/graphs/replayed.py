@@ -4,7 +4,7 @@ One token of a speller or a search is dozens of operations, whose launch takes t
 replay is one launch. A graph is kept for later passes of the same shapes (`las.nn.kernels.graphs.capture`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -35,6 +35,10 @@ Capture = Callable[[Callable[[], None], torch.device], Graph | None]
 _tried: dict[tuple[str, frozenset[torch.dtype]], bool] = {}
 """True for what passed its trial, by name and types."""
 
+_met: dict[Hashable, None] = {}
+MOST_MET = 1024
+"""Functions with shapes that were called once; graphs of so many are not kept."""
+
 
 def bucket(size: int) -> int:
     """Return the size, at least this one, that tensors are padded to: of four between one power of two and the next.
@@ -51,8 +55,8 @@ class Replayed(Generic[S, R]):
     """A function from its parts and a state to the next state and a record, that is applied many times in a pass.
 
     State and record are tensors in nested (named) tuples, and the function depends on nothing else that changes. On a
-    GPU the second call with tensors of the same shapes captures it, and the following ones are replays, as are those of
-    later passes with the same parts but for their tensors. A state that is returned is overwritten by the next call; a
+    GPU the second call with tensors of the same shapes captures it, in one pass or in two with the same parts but for
+    their tensors, and the following ones are replays. A state that is returned is overwritten by the next call; a
     record is not. Passes on a GPU take turns, `capture.turn`. The first capture of a process is compared with the
     function; where it fails or differs, which is said once, the function is called as it is.
 
@@ -95,6 +99,11 @@ class Replayed(Generic[S, R]):
         if self.parts.key is None:
             return make()
         key = self.name, self.parts.key, *self.shapes, _settings(next(tensors(state)).device)
+        if capture is None and key in _met:
+            capture = self.capture
+        _met[key] = None
+        while len(_met) > MOST_MET:
+            del _met[next(iter(_met))]
         found = graphs.cached(key, make, self.parts.owners)
         if found is not None:
             _copy(found.read, self.parts.tensors)
