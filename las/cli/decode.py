@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from las.config.build import Config, build, check_values
+from las.config.build import Config, build, check_values, require
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
 from las.data.loader import BatchSize
@@ -17,7 +17,7 @@ from las.decoding.transcription import Transcription, find_audio
 from las.nn.kernels import choice
 from las.runtime import devices, distributed, progress
 from las.runtime.errors import ConfigError
-from las.scoring import error_rates, tables
+from las.scoring import confidence, error_rates, tables, transcript_files
 from las.storage import atomic, checkpoint
 from las.training import data_preparation, plots
 
@@ -37,6 +37,7 @@ def _decode(config: Config) -> None:
         raise ConfigError("decode needs audio=x.wav (or a folder, or a list [a.wav,b.wav]) or split=test, not both")
     size = BatchSize.from_config(config)
     check_values(config, {"strict": bool, "seed": int, "ensemble": Sequence[str] | str, "ensemble_mean": str})
+    require("temperature", config["temperature"], *confidence.TEMPERATURES)
     augment = _waveforms_only(config)
     search: Search = build(config["search"], where="search")
     subject = config["split"] or _name_of(config["audio"])
@@ -50,6 +51,7 @@ def _decode(config: Config) -> None:
         with distributed.only_main_prints(), distributed.main_first():
             options = {key: config[key] for key in ("strict", "precision", "ensemble", "ensemble_mean")}
             transcriber = load(config["checkpoint"], search, str(device), **options)
+            transcriber.temperature = config["temperature"]
         if config["pictures"] is not None:
             _ = transcriber.attention_model  # raises for a model without attention
         if config["split"] is None:
@@ -130,4 +132,7 @@ def _decode_own_split(
         write_references(output.parent, split, utterances)
     tables.print_score(score, corpus.metric, progress.console)
     progress.say(f"{where}: {error_rates.line(score, corpus.metric)}")
+    if transcriber.search.nbest > 1 and distributed.is_main():
+        for line in confidence.lines(confidence.judge(score, transcript_files.read(output), corpus.normalise)):
+            progress.say(line)
     progress.say(f"{len(utterances)} utterances written to {output}")

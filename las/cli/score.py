@@ -10,6 +10,7 @@ from las.config.build import Config, check_values, compose
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, suggest
 from las.scoring import (
+    confidence,
     conventions,
     ctm,
     error_rates,
@@ -23,6 +24,7 @@ from las.scoring import (
     transcript_files,
 )
 from las.scoring.alignment import AlignmentRules
+from las.scoring.confidence import Judged
 from las.scoring.error_rates import ErrorRate, Score
 from las.scoring.word_network import Marked
 from las.storage import atomic
@@ -46,6 +48,9 @@ def score(overrides: list[str]) -> dict[str, Any]:
     test = time_marks(config) if Path(config["reference"]).suffix.lower() == ".stm" else transcripts(config)
     score = test.score(Path(config["hypothesis"]))
     result = {"convention": test.convention, **test.record, **as_dict(score, test.metric)}
+    judged = test.judge(Path(config["hypothesis"]), score)
+    if judged:
+        result["confidences"] = confidence.as_dict(judged)
     comparison = None
     if config["compare"] is not None:
         other_score = test.score(Path(config["compare"]))
@@ -61,6 +66,8 @@ def score(overrides: list[str]) -> dict[str, Any]:
     else:
         tables.print_score(score, test.metric, progress.console)
         progress.say(error_rates.line(score, test.metric))
+        for line in confidence.lines(judged):
+            progress.say(line)
         if comparison is not None:
             names = system_names(config["hypothesis"], config["compare"])
             tables.print_comparison(comparison, names, test.metric, progress.console)
@@ -79,12 +86,16 @@ def score(overrides: list[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ScoredTest:
-    """References, and a function that scores hypotheses of them. `record` goes into the result."""
+    """References, a function that scores hypotheses of them, and one that judges the confidences that they have.
+
+    `record` goes into the result.
+    """
 
     convention: str
     metric: str
     score: Callable[[Path], Score]
     record: dict[str, Any] = field(default_factory=dict)
+    judge: Callable[[Path, Score], dict[str, Judged]] = lambda path, score: {}
 
 
 def transcripts(config: Config) -> ScoredTest:
@@ -102,12 +113,17 @@ def transcripts(config: Config) -> ScoredTest:
     speakers = {name: transcript.speaker for name, transcript in references.items()}
     rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
 
+    def read(path: Path) -> Transcripts:
+        return transcript_files.read(hypotheses_of_run(path, references) if path.is_dir() else path, ignore_case)
+
     def score_file(path: Path) -> Score:
-        path = hypotheses_of_run(path, references) if path.is_dir() else path
-        hypotheses = _tokens(transcript_files.read(path, ignore_case), convention.hypothesis, str(path))
+        hypotheses = _tokens(read(path), convention.hypothesis, str(path))
         return error_rates.error_rate(reference_tokens, hypotheses, speakers, rules)
 
-    return ScoredTest(convention.name, convention.metric, score_file)
+    def judge(path: Path, score: Score) -> dict[str, Judged]:
+        return confidence.judge(score, read(path), convention.hypothesis)
+
+    return ScoredTest(convention.name, convention.metric, score_file, judge=judge)
 
 
 def time_marks(config: Config) -> ScoredTest:

@@ -22,7 +22,7 @@ from las.decoding.search import require_finite_scores
 from las.nn.model import SpeechModel
 from las.runtime import distributed, progress
 from las.runtime.errors import first_of
-from las.scoring import error_rates
+from las.scoring import confidence, error_rates
 from las.storage import atomic
 
 
@@ -57,8 +57,9 @@ def attention_weights(model: SpeechModel, batch: Batch) -> Tensor | None:
     return None if weights is None else weights[0, : int(batch.num_tokens[0]) + 1, : int(num_states[0])].cpu()
 
 
-def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
-    """Return an utterance as JSON data: the best hypothesis, and the n-best list where `nbest` is above 1.
+def entry(decoded: Decoded, tokens: Tokenizer, nbest: int, temperature: float = 1.0) -> dict[str, Any]:
+    """Return an utterance as JSON data: the best hypothesis, and where `nbest` is above 1 the n-best list with the
+    confidences that follow from it, those of words at a temperature (`las.scoring.confidence`).
 
     `finished_by` is there if the search came to a dead end.
     """
@@ -76,7 +77,20 @@ def entry(decoded: Decoded, tokens: Tokenizer, nbest: int) -> dict[str, Any]:
         }
         for each in decoded.hypotheses
     ]
-    return written if nbest == 1 else written | {"nbest": listed}
+    if nbest == 1:
+        return written
+    texts = [str(each["text"]) for each in listed]
+    probabilities = confidence.posteriors([each.score for each in decoded.hypotheses])
+    sure = confidence.of_words(texts, probabilities, temperature)
+    same = sum(each for text, each in zip(texts, probabilities, strict=True) if text == texts[0])
+    return written | {
+        "confidence": round(min(same, 1.0), 4),
+        "entropy": round(confidence.entropy(probabilities), 4),
+        "words": [
+            {"text": word, "confidence": round(each, 4)} for word, each in zip(texts[0].split(), sure, strict=True)
+        ],
+        "nbest": listed,
+    }
 
 
 class Condition(NamedTuple):

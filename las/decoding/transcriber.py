@@ -72,6 +72,7 @@ class Transcriber:
     ) -> None:
         self.model, self.tokens, self.sample_rate = model.eval(), tokens, sample_rate
         self.search, self.config, self._cutter = search, config, cutter
+        self.temperature = 1.0  # of confidences of words in `recognise`
 
     @functools.cached_property
     def cutter(self) -> Segmenter:
@@ -195,7 +196,7 @@ class Transcriber:
     def recognise(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[dict[str, Any]]:
         """Decode batches of utterances; yields `evaluation.entry` of each."""
         for decoded in evaluation.decode(self.model, self.search, batches):
-            yield evaluation.entry(decoded, self.tokens, self.search.nbest)
+            yield evaluation.entry(decoded, self.tokens, self.search.nbest, self.temperature)
 
     def _pieces(self, file: "_File", path: str | Path | Recording, channel: Channel) -> Iterator[AudioSegment]:
         if isinstance(path, Recording):

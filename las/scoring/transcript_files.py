@@ -17,11 +17,14 @@ _COMMENTS = (";;", "**")
 
 @dataclass(frozen=True)
 class Transcript:
-    """Words of an utterance, separated by spaces, its speaker if the file names one, and each word's confidence."""
+    """Words of an utterance, separated by spaces, its speaker and confidences if the file has them."""
 
     text: str
     speaker: str | None
     confidences: tuple[float, ...] | None = None
+    """Of each word."""
+    confidence: float | None = None
+    """Of all words together."""
 
 
 def read(path: str | Path, ignore_case: bool = False, reference: bool = False) -> dict[str, Transcript]:
@@ -82,7 +85,8 @@ def _read_json(line: str, where: str) -> tuple[str, Transcript]:
     speaker = values.get("speaker")
     if not isinstance(speaker, str | None):
         raise DataError(f"{where}: speaker has the value {speaker!r}, which is not text")
-    return values["id"], Transcript(values["text"], speaker, _confidences(values, where))
+    of_words, of_all = _confidences(values, where), values.get("confidence")
+    return values["id"], Transcript(values["text"], speaker, of_words, None if of_all is None else _sure(of_all, where))
 
 
 def _confidences(values: dict[str, Any], where: str) -> tuple[float, ...] | None:
@@ -92,7 +96,10 @@ def _confidences(values: dict[str, Any], where: str) -> tuple[float, ...] | None
         return None
     if not all(isinstance(word, dict) and "confidence" in word for word in words):
         return None
-    found = tuple(word["confidence"] for word in words)
-    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in found):
-        raise DataError(f"{where}: a confidence is a number from 0 to 1: {found}")
-    return found
+    return tuple(_sure(word["confidence"], where) for word in words)
+
+
+def _sure(value: object, where: str) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise DataError(f"{where}: the confidence {value!r:.40} is not a number from 0 to 1")
+    return value
