@@ -15,7 +15,8 @@ from typing import Any
 
 import hostile
 import pytest
-from faults import SERVER, STEPS, Tally, Training, sizes
+from faults import STEPS, Tally, Training, sizes
+from processes import SERVER
 from tiny import vouch
 
 from las.config import public

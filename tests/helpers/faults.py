@@ -7,7 +7,6 @@ in its process it changes there: the product has no hooks for it.
 import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import pkgutil
 import shutil
@@ -25,6 +24,7 @@ from unittest import mock
 import pytest
 import safetensors.torch
 import tiny
+from processes import SERVER
 
 from las.cli import main, train
 from las.config import build as runtime_config
@@ -33,9 +33,6 @@ from las.training import plots
 from las.training.checkpointing import Checkpointer
 from las.training.step import TrainingStep
 from las.training.trainer import Trainer
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["las.cli.train", "torch.utils.tensorboard", "hydra", "matplotlib.pyplot", "pytest"])
 
 STEPS, SAVE_EVERY = 12, 3
 LENGTH = [f"trainer.max_steps={STEPS}", f"trainer.validate_every={SAVE_EVERY}", "trainer.batch_size=2"]

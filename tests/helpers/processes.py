@@ -26,7 +26,7 @@ from las.training.step import TrainingStep
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["las.cli.train", "las.training.plots", "torch.utils.tensorboard", "hydra", "matplotlib.pyplot"]
+    ["las.cli.train", "torch._dynamo", "torch.utils.tensorboard", "hydra", "matplotlib.pyplot", "pytest"]
 )
 
 Body = Callable[[], Any]
