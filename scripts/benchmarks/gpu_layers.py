@@ -83,19 +83,28 @@ def measure(ledger: Ledger) -> None:
     """Measure the first round, compare with the plain kernel, then measure the other rounds."""
     settings, on_gpu = ledger.settings, ledger.settings.device.type == "cuda"
     first, *others = ON_GPU if on_gpu else IN_SMALL
-    for rounds, checked in (([first], ()), (others, CHECKED if on_gpu else CHECKED_IN_SMALL)):
+    checked = CHECKED if on_gpu else CHECKED_IN_SMALL
+    compiling_s = 0.0
+    lots: list[tuple[tuple[Size, ...], Round | None]] = [((), first), (checked, None), *(((), each) for each in others)]
+    for sizes, each in lots:
         if on_gpu:
-            sizes = [(each.dtype, cell, *_size(name)) for each in rounds for cell in each.cells for name in each.shapes]
-            side_by_side.compiled(_compile, _offered(settings, [*checked, *sizes]))
-            progress.say(f"kernels compiled: {ledger.elapsed_s:.0f} s")
-        for size in checked:
+            began_s = ledger.elapsed_s
+            if began_s + compiling_s > ledger.budget_s:
+                ledger.not_run.append(f"{each.dtype}: {', '.join(each.shapes)}" if each else "checks")
+                continue
+            of_round = [(each.dtype, cell, *_size(name)) for cell in each.cells for name in each.shapes] if each else []
+            side_by_side.compiled(_compile, _offered(settings, [*sizes, *of_round]))
+            compiling_s = max(compiling_s, ledger.elapsed_s - began_s)
+            progress.say(f"kernels compiled: {ledger.elapsed_s - began_s:.0f} s")
+        for size in sizes:
             ledger.measure(f"check of {size[1]}, {_named(size)}", partial(_checked, settings, size))
-        for each in rounds:
-            for name in each.shapes:
-                ledger.measure(
-                    f"{name}, {each.dtype}: {', '.join(each.cells or each.baselines)}",
-                    partial(_timed, settings, each, name),
-                )
+        if each is None:
+            continue
+        for name in each.shapes:
+            ledger.measure(
+                f"{name}, {each.dtype}: {', '.join(each.cells or each.baselines)}",
+                partial(_timed, settings, each, name),
+            )
 
 
 def kernels(settings: Settings) -> list[str]:

@@ -16,7 +16,7 @@ MOST = 16
 def compiled(compile_one: Callable[[T], None], tasks: Iterable[T]) -> None:
     """Call a function of a module with each task, in new processes. The measurement itself says what is wrong."""
     asked = list(dict.fromkeys(tasks))
-    count = min(MOST, os.cpu_count() or 1, len(asked))
+    count = max(1, min(MOST, os.cpu_count() or 1, len(asked)))
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
         for task, result in [(task, pool.submit(compile_one, task)) for task in asked]:
             if error := result.exception():

@@ -36,9 +36,14 @@ class WeightFeedbackAttention(Attention):
 
     def energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
         """Energies [batch, beam, states]; `weights` are the accumulated weights."""
-        of_states = keys[:, None, :, :-1] + self.feedback(weights.unsqueeze(-1))
+        return self._energy(query, keys[..., :-1], weights)
+
+    def _energy(self, query: Query, keys: Keys, weights: Weights) -> Weights:
+        of_states = keys.unsqueeze(1) + self.feedback(weights.unsqueeze(-1))
         return self.score(torch.tanh(of_states + self.query(query).unsqueeze(2))).squeeze(-1)
 
     def attend(self, query: Query, memory: AttentionMemory, state: State) -> tuple[Context, Weights, State]:
-        context, weights, _ = super().attend(query, memory, state)
-        return context, weights, state + weights * memory.keys[:, None, :, -1]
+        # Split once: the gradients of two slices would each be as large as all keys.
+        keys, fertility = memory.keys.split([memory.keys.shape[-1] - 1, 1], -1)
+        context, weights = self.average(self._energy(query, keys, state), memory)
+        return context, weights, state + weights * fertility.transpose(1, 2)

@@ -142,6 +142,8 @@ class LSTMCell(RecurrentCell):
             candidate: the nonlinearity of g.
             norm: another norm of the memory than the cell's; unused if `cell_norm` is `none`.
         """
+        if gates.is_cuda and candidate is torch.tanh and self.cell_norm == "none" and self._fusible(gates, cell):
+            return self._fused(gates, cell)
         i, f, g, o = gates.chunk(NUM_GATES, dim=-1)
         if self.forget_bias:
             f = f + self.forget_bias
@@ -153,6 +155,21 @@ class LSTMCell(RecurrentCell):
             carried = normalised if self.cell_norm in ("state", "both") else cell
             seen = normalised if self.cell_norm in ("output", "both") else cell
         return LSTMState(torch.sigmoid(o) * torch.tanh(seen), carried)
+
+    def _fusible(self, gates: Gates, cell: Hidden) -> bool:
+        """Return True if torch has one kernel for this update, whose operations take a GPU longer to start."""
+        unbounded = type(self).bounded is LSTMCell.bounded
+        traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        return unbounded and not traced and torch.cuda.is_available() and gates.shape[:-1] == cell.shape[:-1]
+
+    def _fused(self, gates: Gates, cell: Hidden) -> LSTMState:
+        """Return `update_memory` of a cell without a norm or bound of its memory, by one kernel of a GPU."""
+        gates = gates.to(cell.dtype).flatten(0, -2)
+        offset = torch.zeros_like(gates)
+        if self.forget_bias:
+            offset[:, self.hidden_size : 2 * self.hidden_size] = self.forget_bias
+        updated = torch.ops.aten._thnn_fused_lstm_cell(gates, offset, cell.flatten(0, -2))
+        return LSTMState(*(part.view_as(cell) for part in updated[:2]))
 
     def bounded(self, cell: Hidden) -> Hidden:
         """Return the new memory before any norm of it, unchanged; a cell with a bound on its values defines it."""

@@ -75,8 +75,7 @@ class Kernel:
 
     def layer(self, cells: Sequence[Cell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
         """`recurrence` from the frames themselves, whose padding may hold anything."""
-        gates = [input_gates(cell, frames, num_frames) for cell in cells]
-        return self.recurrence(cells, gates, num_frames, states)
+        return self.recurrence(cells, input_gates(cells, frames, num_frames), num_frames, states)
 
 
 def values_are_unknown() -> bool:
@@ -84,11 +83,12 @@ def values_are_unknown() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
-def input_gates(cell: RecurrentCell, frames: Frames, num_frames: Lengths) -> Gates:
-    """Return `input_gates` of a cell for all frames, [batch, frames, 4H] for an LSTM, whatever padding holds."""
+def input_gates(cells: Sequence[RecurrentCell], frames: Frames, num_frames: Lengths) -> InputGates:
+    """Return `input_gates` of each cell for all frames, [batch, frames, 4H] for an LSTM, whatever padding holds."""
     # Padding is set to zero first: whatever it holds (even NaN) would otherwise reach the gradient of W as 0 * NaN.
     mask = mask_of(num_frames, frames.shape[1], frames.device)
-    return cell.padded_input_gates(frames.masked_fill(~mask.unsqueeze(-1), 0.0), mask)
+    known = frames.masked_fill(~mask.unsqueeze(-1), 0.0)
+    return [cell.padded_input_gates(known, mask) for cell in cells]
 
 
 def one_by_one(

@@ -24,9 +24,11 @@ from kernel_cases import (
     place,
     results,
 )
+from tiers import needs_gpu
 from torch import nn
 
 from las.nn.cells.base import CELL_NORMS
+from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm
 from las.nn.kernels import choice
 from las.nn.kernels.base import NORMS, PLAIN
@@ -197,3 +199,17 @@ def test_a_norm_of_ones_own_is_left_to_the_plain_kernel(kernel: str) -> None:
         (cell, _), *_ = make(name, LENGTHS, frames=FRAMES, norm=norm, cell_norm=cell_norm).to(at.device, torch.float32)
         assert choice.refusal(at.kernel, cell, next(cell.parameters()))
         assert choice.select_kernel(cell, next(cell.parameters())) is PLAIN
+
+
+@needs_gpu
+@pytest.mark.parametrize("forget_bias", [0.0, 1.0])
+def test_the_update_of_a_plain_memory_is_that_of_a_cpu(forget_bias: float) -> None:
+    """On a GPU it is one kernel of torch's."""
+    cell, found = PlainLSTMCell(3, 5, forget_bias=forget_bias).double(), []
+    for device in ("cpu", "cuda"):
+        gates, memory = (torch.linspace(-3, 3, 8 * size).sin().double().view(4, 2, size) for size in (20, 5))
+        read = [part.to(device).requires_grad_() for part in (gates, memory)]
+        state = cell.to(device).update_memory(*read)
+        grads = torch.autograd.grad((state.hidden.square() + state.cell.sin()).sum(), read)
+        found.append([part.detach().cpu() for part in (*state, *grads)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-11)

@@ -4,7 +4,8 @@ A step of few rows writes a weight's gradient, and adds it up, for little arithm
 
     y_t = x_t W^T + b        dW = sum over t of dy_t^T x_t,    db = sum over t of dy_t
 
-x_t and dy_t are kept instead where they are smaller than W, and dW is one product.
+x_t and dy_t are kept instead where they are smaller than W, and dW is one product. A tensor of each utterance, such as
+the encoded states of an attention, is another W for each (`torch.matmul`).
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -24,11 +25,14 @@ class Product(NamedTuple):
     x: torch.Size
     y: torch.Size
     dtype: torch.dtype
+    batched: bool
+    """True for x W, [batch, rows, in] by [batch, in, out]; False for x W^T."""
 
     @property
     def waits(self) -> bool:
         """True if x and dy are kept until all steps are done."""
-        return self.x.numel() + self.y.numel() <= self.x[-1] * self.y[-1]
+        size = self.x[-1] * self.y[-1] * (self.x[0] if self.batched else 1)
+        return self.x.numel() + self.y.numel() <= size
 
     def factors(self, room: int, device: torch.device) -> Iterator[Tensor]:
         """Yield room for x and dy of all steps, [room, ...]."""
@@ -37,6 +41,10 @@ class Product(NamedTuple):
 
     def add_gradients(self, totals: MutableMapping[str, Tensor], x: Tensor, d_y: Tensor) -> None:
         """Add dW and db of all steps, x and dy [steps, ...], to what is known of them."""
+        if self.batched:
+            x, d_y = (part.transpose(0, 1).flatten(1, 2) for part in (x, d_y))
+            totals[self.weight].add_(x.transpose(1, 2) @ d_y)
+            return
         x, d_y = x.flatten(0, -2), d_y.flatten(0, -2)
         totals[self.weight].add_(d_y.t() @ x)
         if self.bias is not None:
@@ -44,10 +52,10 @@ class Product(NamedTuple):
 
 
 class Products(TorchFunctionMode):
-    """Context of a few steps of a recurrence, in which it finds their products by `functional.linear`.
+    """Context of a few steps of a recurrence, in which it finds their products.
 
     Args:
-        parameters: tensors that the steps read, by name.
+        parameters: tensors that all steps read, by name.
         operands: the same ones as they are multiplied, without gradients; none where they are multiplied as they are.
         waiting: products of a step that have no gradients of weights now.
     """
@@ -77,17 +85,24 @@ class Products(TorchFunctionMode):
             x, weight, bias = (*args, None)[:3]
             of_weight, of_bias = self.names.get(id(weight)), self.names.get(id(bias))
             if of_weight is not None and (bias is None or of_bias is not None):
-                return self._linear(x, of_weight, of_bias)
+                shape = torch.Size((*x.shape[:-1], len(weight)))
+                return self._product(func, x, of_weight, of_bias, shape)
+        if func is torch.matmul and not kwargs:
+            x, weight = args
+            of_weight = self.names.get(id(weight))
+            if of_weight is not None and x.dim() == weight.dim() == 3:
+                return self._product(func, x, of_weight, None, torch.Size((*x.shape[:-1], weight.shape[-1])))
         return func(*args, **(kwargs or {}))
 
-    def _linear(self, x: Tensor, weight: str, bias: str | None) -> Tensor:
-        operand = self.operands.get(weight, self.parameters[weight])
-        product = Product(weight, bias, x.shape, torch.Size((*x.shape[:-1], len(operand))), operand.dtype)
+    def _product(self, multiply: Any, x: Tensor, weight: str, bias: str | None, shape: torch.Size) -> Tensor:
+        names = [weight] if bias is None else [weight, bias]
+        operand, *offset = (self.operands.get(name, self.parameters[name]) for name in names)
+        product = Product(weight, bias, x.shape, shape, operand.dtype, multiply is torch.matmul)
         self.found.append(product)
         if product not in self.waiting:
-            return functional.linear(x, self._leaf(weight), None if bias is None else self._leaf(bias))
-        offset = None if bias is None else self.operands.get(bias, self.parameters[bias]).detach()
-        y = functional.linear(x, operand.detach(), offset)
+            y: Tensor = multiply(x, *map(self._leaf, names))
+            return y
+        y = multiply(x, operand.detach(), *(part.detach() for part in offset))
         self.factors.append((x.detach().to(operand.dtype), y if y.requires_grad else y.requires_grad_()))
         return y
 

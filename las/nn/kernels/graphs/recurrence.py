@@ -8,7 +8,7 @@ write, all steps of it, is in tensors of few sizes, so that the graph of a few s
 Gradients of large weights are products over all steps after the loop (`products`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -104,10 +104,16 @@ class _Trace:
         """The products of a step whose weights get their gradients after the loop; None before a step was computed."""
 
     def _operands(self) -> Iterator[Tensor]:
-        """Yield the parameters in the type of autocast, which would cast them at each step; none without it."""
+        """Yield what all steps read in the type of autocast, which would cast it at each step; nothing without it."""
         enabled, dtype = self.autocast
-        for parameter in self.parameters.values() if enabled else ():
-            yield parameter.detach().to(dtype) if parameter.dtype == torch.float32 else parameter.detach()
+        for part in self._shared(self.parameters, self.memory).values() if enabled else ():
+            yield part.detach().to(dtype) if part.dtype == torch.float32 else part.detach()
+
+    @staticmethod
+    def _shared(parameters: Mapping[str, Tensor], memory: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return what all steps read and has gradients, by name, in the order of sums."""
+        known = {f"memory {number}": part for number, part in enumerate(memory) if part.is_floating_point()}
+        return known | dict(parameters)
 
     def _with_room(self, rows: Tensor, more: int = 0) -> Tensor:
         """Return the rows of steps, zeros following."""
@@ -149,7 +155,7 @@ class _Trace:
 
     def _forward(self, _: object, given: _Forward) -> tuple[_Forward, tuple[()]]:
         before = filled(self.recurrence.first, (rows[0] for rows in _rows(given.states, given.steps[:1])))
-        products = Products(self.parameters, given.operands)
+        products = Products(self._shared(self.parameters, given.memory), given.operands)
         after = self._after(self.parameters, products, _rows(given.inputs, given.steps), before, given.memory)
         self.products = products.of_a_step(TOGETHER)
         for rows, *parts in zip(given.states, *map(tensors, after), strict=True):
@@ -179,12 +185,12 @@ class _Trace:
             for _ in range(self.num_replays):
                 state, _ = replayed(state)
             d_inputs = (rows[: self.num_steps].transpose(0, 1).clone() for rows in state.d_inputs)
-            totals = [total.clone() for total in state.totals]
-            found = iter([*d_inputs, *totals])
+            names = self._shared(self.parameters, self.memory)
+            totals = dict(zip(names, (total.clone() for total in state.totals), strict=True))
             factors = [rows[: self.num_steps] for rows in state.factors]
-            of_parameters = dict(zip(self.parameters, totals[len(totals) - len(self.parameters) :], strict=True))
             for number, product in enumerate(self.products or ()):
-                product.add_gradients(of_parameters, *factors[2 * number : 2 * number + 2])
+                product.add_gradients(totals, *factors[2 * number : 2 * number + 2])
+            found = iter([*d_inputs, *totals.values()])
         return [next(found) if part.is_floating_point() else None for part in read]
 
     def _backward(self, _: object, given: _Backward) -> tuple[_Backward, tuple[()]]:
@@ -195,7 +201,7 @@ class _Trace:
             # Leaves of these steps as well: gradients of the parameters themselves would be summed on the stream of the
             # pass around them, where no capture is allowed.
             own = {name: part.detach().requires_grad_(part.requires_grad) for name, part in self.parameters.items()}
-            products = Products(own, given.operands, waiting)
+            products = Products(self._shared(own, memory), given.operands, waiting)
             after = self._after(own, products, inputs, filled(self.recurrence.first, before), memory)
         outputs = [part for state in after for part in self.recurrence.outputs_of(state)]
         rows = _rows(given.d_outputs, given.steps)
@@ -208,7 +214,7 @@ class _Trace:
         for rows_of, part in zip(given.d_inputs, d_inputs, strict=True):
             if part is not None:
                 rows_of.index_copy_(0, given.steps, part)
-        totals = dict(zip(self.parameters, given.totals[len(given.totals) - len(own) :], strict=True))
+        totals = dict(zip(self._shared(own, memory), given.totals, strict=True))
         sums = zip([*given.totals, *map(totals.__getitem__, products.leaves)], [*d_shared, *d_operands], strict=True)
         for total, part in sums:
             if part is not None:

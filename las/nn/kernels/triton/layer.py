@@ -20,7 +20,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
 from las.nn.kernels.base import (
@@ -85,8 +84,7 @@ class TritonKernel(Kernel):
     ) -> Unrolled:
         input_gates = [scaled_input_gates(cell, gates) for cell, gates in zip(cells, input_gates, strict=True)]
         cell, device, (batch, frames, _) = cells[0], input_gates[0].device, input_gates[0].shape
-        given = [state or cell.initial_state(batch) for cell, state in zip(cells, states, strict=True)]
-        state = LSTMState(*(torch.stack(parts) for parts in zip(*given, strict=True)))
+        state = _first(cells, states, batch)
         tensors = [*input_gates, *state, *(parameter for cell in cells for parameter in cell.parameters())]
         own = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         gates = reduce(torch.promote_types, (each.dtype for each in input_gates))  # the kernels read one type
@@ -97,8 +95,8 @@ class TritonKernel(Kernel):
         plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
         with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
             first = torch.stack([part.float() for part in state])
-            weight = torch.stack([_centred(recurrent_weight_of(cell).float(), plan) for cell in cells])
-            affine = torch.stack([_affine(cell) for cell in cells])
+            weight = _centred(torch.stack([recurrent_weight_of(cell) for cell in cells]).float(), plan)
+            affine = torch.stack([_affine(cell) for cell in cells]).float()
             lengths = num_frames.to(device, non_blocking=True).clamp(0, frames)
             found = TritonRecurrence.apply(
                 *(self.loops(), plan, lengths, first, weight.to(operand), affine),
@@ -140,12 +138,20 @@ def _precision(operand: torch.dtype) -> str:
     return "tf32" if allowed and operand == torch.float32 else "ieee"
 
 
+def _first(cells: Sequence[LSTMCell], states: States, batch: int) -> LSTMState:
+    """Return the states before the first frame, [directions, batch, H]."""
+    if not any(states):
+        return cells[0].initial_state(len(cells), batch)
+    given = [state or cell.initial_state(batch) for cell, state in zip(cells, states, strict=True)]
+    return LSTMState(*(torch.stack(parts) for parts in zip(*given, strict=True)))
+
+
 def _centred(weight: Tensor, plan: TritonPlan) -> Tensor:
-    """U': no mean over the rows that one norm sees, where that takes the mean away."""
+    """U' of all directions: no mean over the rows that one norm sees, where that takes the mean away."""
     if not plan.centres:
         return weight
-    rows = weight.unflatten(0, (plan.groups, -1))
-    return (rows - rows.mean(1, keepdim=True)).flatten(0, 1)
+    rows = weight.unflatten(1, (plan.groups, -1))
+    return (rows - rows.mean(2, keepdim=True)).flatten(1, 2)
 
 
 def _affine(cell: LSTMCell) -> Tensor:
@@ -154,7 +160,7 @@ def _affine(cell: LSTMCell) -> Tensor:
     offset = forget_bias(cell) if offset is None else offset
     none = offset.new_zeros(cell.hidden_size)
     parts = (none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias)
-    return torch.cat([(none if part is None else part).flatten().float() for part in parts])
+    return torch.cat([(none if part is None else part).flatten() for part in parts])
 
 
 class TritonRecurrence(torch.autograd.Function):
@@ -190,7 +196,7 @@ class TritonRecurrence(torch.autograd.Function):
             given = lengths, first, weight, affine, trace, projected, _aligned(d_outputs), d_last
             grads: TritonGradients = ctx.loops.backward(ctx.recipe, *given)
             dz = grads.gates if plan.norm == "none" else grads.projected
-            d_weight = torch.stack([d.flatten(0, 1).t() @ h.flatten(0, 1) for d, h in zip(dz, before, strict=True)])
+            d_weight = dz.flatten(1, 2).transpose(1, 2) @ before.flatten(1, 2)
             d_affine = _d_affine(plan, affine, trace, projected, grads)
             return None, None, None, grads.first, d_weight, d_affine, *(dz if plan.x_inside else grads.gates)
 
@@ -209,15 +215,19 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 def _before(outputs: Tensor, first: Tensor, lengths: Tensor, plan: TritonPlan) -> Tensor:
     """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
-    forwards, *backwards = outputs.chunk(len(first), -1)
-    shifted = [torch.cat([first[0].unsqueeze(1), forwards], 1)[:, : outputs.shape[1]]]
-    for part in backwards:
-        after = functional.pad(part, (0, 0, 0, 1))[:, 1:].to(first.dtype)
-        if outputs.shape[1]:  # the second direction starts from its state at a row's last frame
-            at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, first.shape[-1])
-            after = after.scatter(1, at_last, first[1].unsqueeze(1))
-        shifted.append(after)
-    return torch.stack([part.to(plan.operand) for part in shifted])
+    _, batch, size = first.shape
+    frames = outputs.shape[1]
+    before = outputs.new_empty(len(first), batch, frames, size, dtype=plan.operand)
+    if not frames:
+        return before
+    before[0, :, 0] = first[0]
+    before[0, :, 1:] = outputs[:, :-1, :size]
+    for part, start in zip(before[1:], first[1:], strict=True):
+        part[:, :-1], part[:, -1] = outputs[:, 1:, size:], 0.0
+        # The second direction starts from its state at a row's last frame.
+        at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, size)
+        part.scatter_(1, at_last, start.unsqueeze(1).to(plan.operand))
+    return before
 
 
 def _projected(
@@ -226,7 +236,7 @@ def _projected(
     """z of every frame less its mean, [directions, batch, frames, 4H], finite in padding; empty without a norm."""
     if plan.norm == "none":
         return before.new_empty(0)
-    projected = torch.stack([h @ part.t() for h, part in zip(before, weight, strict=True)])
+    projected = (before.flatten(1, 2) @ weight.transpose(1, 2)).view(*before.shape[:3], -1)
     if plan.x_inside:
         padding = ~mask_of(lengths, before.shape[2]).unsqueeze(-1)
         for z, x, statistics in zip(projected, inputs, trace.statistics, strict=True):

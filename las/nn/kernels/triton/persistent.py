@@ -19,6 +19,9 @@ from las.nn.kernels.triton.division import Device, Division, power_of_2
 from las.nn.kernels.triton.loops import KINDS
 from las.nn.kernels.triton.plan import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
 
+NARROW = 512
+"""The largest H at which the threads of half as many warps are the faster ones."""
+
 
 def _options(recipe: TritonEquations, division: Division) -> dict[str, Any]:
     """Return the arguments that both kernels are compiled for."""
@@ -37,7 +40,7 @@ def _options(recipe: TritonEquations, division: Division) -> dict[str, Any]:
         "OPERAND": KINDS[plan.operand],
         "OUTPUT": KINDS[plan.outputs],
         "PRECISION": plan.precision,
-        "num_warps": 8,
+        "num_warps": 4 if recipe.hidden_size <= NARROW else 8,
         "num_stages": 1,  # nothing may be read before it is waited for
         "launch_cooperative_grid": True,
     }
