@@ -49,7 +49,7 @@ _CLASSES = {
     "las.nn.rnn": "BidirectionalLayer UnidirectionalLayer",
     "las.nn.speller": "Speller",
     "las.nn.dropout": "Dropout UtteranceDropout BatchDropout",
-    "las.nn.ctc": "CTC",
+    "las.nn.ctc": "CTC IntermediateCTC",
     "las.nn.ctc_model": "CTCModel",
     "las.nn.prediction": "PredictionNetwork",
     "las.nn.transducer_model": "TransducerModel JointNetwork",
@@ -58,7 +58,9 @@ _CLASSES = {
     "las.hmm.gmm": "GaussianModel",
     "las.nn.initialisation": "ConstructorInitialisation Initialisation LSTMInitialisation",
     "las.nn.scheduled": "PiecewiseLinear",
-    "las.nn.losses": "LabelSmoothedCrossEntropy JointCTCLoss CTCLoss TransducerLoss FrameCrossEntropy",
+    "las.nn.losses": (
+        "LabelSmoothedCrossEntropy JointCTCLoss CTCLoss IntermediateCTCLoss TransducerLoss FrameCrossEntropy"
+    ),
     "las.lm.lstm": "LSTMLanguageModel",
     # data
     "las.data.augmentation.augmentation": "Augmentation",

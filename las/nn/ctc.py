@@ -51,6 +51,29 @@ class CTC(nn.Module):
         return torch.log_softmax(self.output(self.dropout(encoded)), dim=-1)
 
 
+class IntermediateCTC(nn.Module):
+    """CTC on the rows above a lower layer of the listener, while training (Lee and Watanabe 2021).
+
+    It has a linear layer of its own: rows of a pyramid differ in size from layer to layer.
+
+    Args:
+        sizes: of a row above each layer of the listener.
+        vocab_size: number of output symbols, the blank included.
+        layer: counted from 0.
+        dropout: dropout probability of the rows.
+    """
+
+    def __init__(self, sizes: Sequence[int], vocab_size: int, *, layer: int = 0, dropout: float = 0.0) -> None:
+        super().__init__()
+        require("layer", layer, 0, len(sizes) - 1)
+        self.layer, self.ctc = layer, CTC(sizes[layer], vocab_size, dropout=dropout)
+
+    def forward(self, levels: Sequence[tuple[Tensor, Lengths]]) -> CTCOutput:
+        """Return the output for the rows above each layer, with their numbers (`Listener.forward`)."""
+        rows, num_rows = levels[self.layer]
+        return CTCOutput(self.ctc(rows), num_rows)
+
+
 def loss(output: CTCOutput, targets: Int[Tensor, "batch tokens"], num_tokens: Lengths) -> Float[Tensor, ""]:
     """Return the loss -log p(tokens | states), summed over the batch, in fp32.
 

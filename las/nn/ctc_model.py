@@ -15,25 +15,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from las.nn.ctc import CTC, CTCOutput, align
+from las.nn.ctc import CTC, CTCOutput, IntermediateCTC, align
 from las.nn.ctc_prefix import CTCPrefixes, PrefixState, prefixes
-from las.nn.features import Features, Waveforms
-from las.nn.listener import Listener
+from las.nn.features import Features, Rows, Waveforms
+from las.nn.listener import Levels, Listener
 from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths
 from las.runtime.errors import ArgumentError
 
 
 class CTCModelOutput(NamedTuple):
-    """Output for `CTCLoss`."""
+    """Output for `CTCLoss`, and for `IntermediateCTCLoss`."""
 
     ctc_output: CTCOutput
+    intermediate: CTCOutput | None
 
 
 class CTCValidationOutput(NamedTuple):
-    """Output for `CTCLoss`, and log-probabilities of each next token, the true ones fed, the end last."""
+    """Output for losses, and log-probabilities of each next token, the true ones fed, the end last."""
 
     ctc_output: CTCOutput
+    intermediate: CTCOutput | None
     logits: Float[Tensor, "batch steps vocab"]
 
 
@@ -75,6 +77,7 @@ class CTCModel(SpeechModel):
         features: makes `Features` from sample_rate.
         listener: makes a `Listener` from the size of a feature row.
         ctc: makes a `CTC` from (size of an encoded state, vocab_size).
+        intermediate_ctc: makes an `IntermediateCTC` from (sizes of rows above the layers, vocab_size); None without it.
         speller: must be None: options of models with a speller become such of CTC alone by `model.speller=null`.
 
     >>> import functools, las, torch
@@ -100,6 +103,7 @@ class CTCModel(SpeechModel):
         features: Callable[[int], Features],
         listener: Callable[[int], Listener],
         ctc: Callable[[int, int], CTC],
+        intermediate_ctc: Callable[[list[int], int], IntermediateCTC] | None = None,
         speller: object = None,
     ) -> None:
         super().__init__()
@@ -108,26 +112,32 @@ class CTCModel(SpeechModel):
         self.features = features(sample_rate)
         self.listener = listener(self.features.size)
         self.ctc = ctc(self.listener.output_size, vocab_size)
+        self.intermediate_ctc = None if intermediate_ctc is None else intermediate_ctc(self.listener.sizes, vocab_size)
 
     def explain(self) -> str:
         return self.listener.explain()
 
     def forward(self, waveforms: Waveforms, num_samples: Lengths) -> CTCOutput:
         """Log-probabilities of tokens and blank at every encoded state, and the numbers of states."""
-        encoded, num_states = self.listener(*self.features(waveforms, num_samples))
-        return CTCOutput(self.ctc(encoded), num_states)
+        return self._heard(*self.features(waveforms, num_samples))[0]
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> CTCModelOutput:
         """Return the output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
         features, num_frames = self.features(batch.waveforms, batch.num_samples)
         change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
-        encoded, num_states = self.listener(change(features, num_frames), num_frames)
-        return CTCModelOutput(CTCOutput(self.ctc(encoded), num_states))
+        return CTCModelOutput(*self._heard(change(features, num_frames), num_frames))
+
+    def _heard(self, features: Rows, num_frames: Lengths) -> tuple[CTCOutput, CTCOutput | None]:
+        """Return the output of CTC, and of that on a lower layer if there is one."""
+        levels: Levels | None = None if self.intermediate_ctc is None else []
+        encoded, num_states = self.listener(features, num_frames, levels)
+        intermediate = None if self.intermediate_ctc is None else self.intermediate_ctc(levels)
+        return CTCOutput(self.ctc(encoded), num_states), intermediate
 
     def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[CTCValidationOutput, CTCDecoder, Lengths]:
-        output = self(batch.waveforms, batch.num_samples)
+        output, intermediate = self._heard(*self.features(batch.waveforms, batch.num_samples))
         decoder = CTCDecoder(output)
-        return CTCValidationOutput(output, decoder.forced(batch.targets)), decoder, output.num_states
+        return CTCValidationOutput(output, intermediate, decoder.forced(batch.targets)), decoder, output.num_states
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[CTCDecoder, Lengths]:
         """Return a decoder over this batch for search, and the number of states of each utterance."""

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from las.config.build import require
 from las.nn.cells.recurrent import State
-from las.nn.listener import Listener, Reduced
+from las.nn.listener import Levels, Listener, Reduced
 from las.nn.normalisation import Lengths, Rows, reverse
 from las.nn.rnn import BidirectionalLayer
 from las.nn.streaming import Stage
@@ -71,7 +71,7 @@ class LatencyControlledListener(Listener):
         entered = whole // math.prod(self.time_reduction)
         self.chunk, self.context = chunk // entered, right_context // entered
 
-    def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
+    def forward(self, features: Rows, num_frames: Lengths, levels: Levels | None = None) -> tuple[Reduced, Lengths]:
         rows, num_rows = self.enter(features, num_frames)
         batch, num_chunks = len(rows), max(-(-rows.shape[1] // self.chunk), 1)
         longest = self.num_states(torch.tensor([features.shape[1]]))
@@ -81,6 +81,8 @@ class LatencyControlledListener(Listener):
         for index in range(len(self.layers)):
             rows, lengths = self.rise(index, partial(self._all_chunks, index, main, batch), rows, lengths)
             main //= self.time_reduction[index]
+            if levels is not None:
+                levels.append(_joined(rows, lengths, main, batch))
         rows, num_states = _joined(rows, lengths, main, batch)
         rows = rows[:, : int(longest)]
         return self.lookahead(rows, num_states) if self.lookahead else (rows, num_states)

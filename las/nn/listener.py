@@ -34,6 +34,9 @@ from las.runtime.errors import ArgumentError, ConfigError, require_known
 Reduced = Float[Tensor, "batch reduced output"]
 """Fewer rows, of another size."""
 
+Levels = list[tuple[Tensor, Tensor]]
+"""Rows [batch, rows, size] above each layer, and how many each utterance has."""
+
 FrontEndFactory = Callable[[int], "FrontEnd"]
 """Makes a front end from the size of a row."""
 
@@ -144,6 +147,7 @@ class Listener(nn.Module):
         size = self.front_end.output_size if self.front_end else size
         self.layers = nn.ModuleList()
         self.norms = nn.ModuleList()
+        self.sizes: list[int] = []
         for factor, norm in zip(self.time_reduction, _norms(output_norm, num_layers), strict=True):
             made = layer(cell if self.layers else first_cell or cell, size, hidden_size)
             if not isinstance(made, ListenerLayer):
@@ -156,6 +160,7 @@ class Listener(nn.Module):
             self.layers.append(made)
             size = made.output_size * (factor if reduction == "concat" else 1)
             self.norms.append(OUTPUT_NORMS[norm](size))
+            self.sizes.append(size)
         self.output_size = size
         self.lookahead = RowConvolution(size, lookahead) if lookahead else None
 
@@ -176,11 +181,16 @@ class Listener(nn.Module):
             num_frames = reduced_length(num_frames, factor)
         return num_frames
 
-    def forward(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:
-        """Return the encoded states [batch, states, output_size], zero in padding, and how many each utterance has."""
+    def forward(self, features: Rows, num_frames: Lengths, levels: Levels | None = None) -> tuple[Reduced, Lengths]:
+        """Return the encoded states [batch, states, output_size], zero in padding, and how many each utterance has.
+
+        A list of `levels` takes the rows above every layer, and their numbers.
+        """
         rows, num_rows = self.enter(features, num_frames)
         for index, layer in enumerate(self.layers):
             rows, num_rows = self.rise(index, layer, rows, num_rows)
+            if levels is not None:
+                levels.append((rows, num_rows))
         return self.lookahead(rows, num_rows) if self.lookahead else (rows, num_rows)
 
     def enter(self, features: Rows, num_frames: Lengths) -> tuple[Reduced, Lengths]:

@@ -188,6 +188,33 @@ class CTCLoss(TrainingLoss):
         return ctc.loss(require_ctc(output), batch.targets, batch.num_tokens)
 
 
+class IntermediateCTCLoss(TrainingLoss):
+    """(1 - w) loss + w CTC on a lower layer of the listener (Lee and Watanabe 2021), for `model.intermediate_ctc`.
+
+    Args:
+        upper: the loss of what stands above all layers; it says whether the sum or the mean is minimised.
+        weight: w, from 0 to 1.
+    """
+
+    def __init__(self, upper: TrainingLoss, weight: float = 0.3) -> None:
+        super().__init__(upper.reduction)
+        require("weight", weight, 0.0, 1.0)
+        self.upper, self.weight = upper, weight
+
+    def bind(self, corpus: TranscribedCorpus) -> None:
+        self.upper.bind(corpus)
+
+    def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
+        lower: ctc.CTCOutput | None = getattr(output, "intermediate", None)
+        if lower is None:
+            raise ConfigError(
+                "this loss needs a model with CTC on a lower layer: choose both with loss=ctc_intermediate or "
+                "loss=joint_ctc_intermediate"
+            )
+        by_ctc = ctc.loss(lower, batch.targets, batch.num_tokens)
+        return (1.0 - self.weight) * self.upper.objective(model, output, batch) + self.weight * by_ctc
+
+
 class TransducerLoss(TrainingLoss):
     """The loss of a transducer, -log p(tokens | states) (`las.nn.transducer`; Graves 2012), summed or per token."""
 

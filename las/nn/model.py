@@ -11,12 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.nn.attention.base import AttentionMemory
-from las.nn.ctc import CTC, CTCOutput, no_ctc_error
+from las.nn.ctc import CTC, CTCOutput, IntermediateCTC, no_ctc_error
 from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels.cpp.speller import CppSearchStep, Hypotheses
 from las.nn.kernels.graphs.parts import Replayable
 from las.nn.kernels.graphs.replayed import bucket
-from las.nn.listener import Listener
+from las.nn.listener import Levels, Listener
 from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
 from las.runtime.errors import ConfigError
@@ -202,6 +202,8 @@ class ModelOutput(NamedTuple):
     ctc_output: CTCOutput | None
     search_inputs: tuple["Decoder", Lengths]
     """A decoder over the same encoded states, in fp32, and their numbers: for losses of hypotheses."""
+    intermediate: CTCOutput | None = None
+    """Output of CTC on a lower layer of the listener, if there is one."""
 
 
 class Decoder(Replayable):
@@ -269,6 +271,7 @@ class ListenAttendSpell(SpeechModel):
         listener: makes a `Listener` from the size of a feature row.
         speller: makes a `Speller` from (vocab_size, size of an encoded state).
         ctc: makes a `CTC` from (size of an encoded state, vocab_size), for training with both losses; None without it.
+        intermediate_ctc: makes an `IntermediateCTC` from (sizes of rows above the layers, vocab_size); None without it.
 
     >>> import functools, las, torch
     >>> model = las.ListenAttendSpell(
@@ -295,12 +298,14 @@ class ListenAttendSpell(SpeechModel):
         listener: Callable[[int], Listener],
         speller: Callable[[int, int], Speller],
         ctc: Callable[[int, int], CTC] | None = None,
+        intermediate_ctc: Callable[[list[int], int], IntermediateCTC] | None = None,
     ) -> None:
         super().__init__()
         self.features = features(sample_rate)
         self.listener = listener(self.features.size)
         self.speller = speller(vocab_size, self.listener.output_size)
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
+        self.intermediate_ctc = None if intermediate_ctc is None else intermediate_ctc(self.listener.sizes, vocab_size)
         self.speller.attention.use_ctc(self.ctc)
 
     def explain(self) -> str:
@@ -308,16 +313,20 @@ class ListenAttendSpell(SpeechModel):
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
     def listen(
-        self, waveforms: Waveforms, num_samples: Lengths, change: Change | None = None
+        self,
+        waveforms: Waveforms,
+        num_samples: Lengths,
+        change: Change | None = None,
+        levels: Levels | None = None,
     ) -> tuple[AttentionMemory, Lengths]:
         """Waveforms to the attention memory of the speller, and the number of states of each utterance.
 
-        `change` is applied to the features, e.g. SpecAugment while training.
+        `change` is applied to the features, e.g. SpecAugment while training. `levels` is that of `Listener.forward`.
         """
         features, num_frames = self.features(waveforms, num_samples)
         if change is not None:
             features = change(features, num_frames)
-        encoded, num_states = self.listener(features, num_frames)
+        encoded, num_states = self.listener(features, num_frames, levels)
         return self.speller.attention.prepare(encoded, num_states), num_states
 
     def forward(
@@ -328,14 +337,14 @@ class ListenAttendSpell(SpeechModel):
         change: Change | None = None,
     ) -> ModelOutput:
         """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
-        return self._spell(*self.listen(waveforms, num_samples, change), targets)
-
-    def _spell(self, memory: AttentionMemory, num_states: Lengths, targets: Int[Tensor, "batch tokens"]) -> ModelOutput:
+        levels: Levels | None = None if self.intermediate_ctc is None else []
+        memory, num_states = self.listen(waveforms, num_samples, change, levels)
         output: SpellerOutput = self.speller(memory, targets)
         ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
         keys, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in memory[:2])
         decoder = Decoder(self.speller, AttentionMemory(keys, values, memory.mask), self.ctc)
-        return ModelOutput(output.logits, output.weights, ctc_output, (decoder, num_states))
+        intermediate = None if self.intermediate_ctc is None else self.intermediate_ctc(levels)
+        return ModelOutput(output.logits, output.weights, ctc_output, (decoder, num_states), intermediate)
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> ModelOutput:
         """Teacher forcing on a batch whose features are changed by `augment`, e.g. SpecAugment; logits in fp32."""
@@ -344,7 +353,7 @@ class ListenAttendSpell(SpeechModel):
         return output._replace(logits=output.logits.float())
 
     def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[ModelOutput, Decoder, Lengths]:
-        output = self._spell(*self.listen(batch.waveforms, batch.num_samples), batch.targets)
+        output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets)
         return output, *output.search_inputs
 
     def search_inputs(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Decoder, Lengths]:

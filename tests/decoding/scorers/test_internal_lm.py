@@ -3,10 +3,11 @@
 import pytest
 import torch
 from options import names
-from speller_cases import NUM_STATES, make, material
+from speller_cases import NUM_STATES, VALUE, VOCAB, make, material
 
 from las.decoding.scorers.internal_lm import InternalLMScorer
 from las.decoding.search import BeamSearch
+from las.nn.ctc import CTC
 from las.nn.kernels import choice
 from las.nn.model import Decoder
 
@@ -16,6 +17,7 @@ def test_hypotheses_lose_what_the_speller_says_of_them_with_contexts_of_zero(
     attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speller = make(attention, "zeineldeen2020_joined_cell", hidden_size=8).requires_grad_(False)
+    speller.attention.use_ctc(CTC(VALUE, VOCAB).double().requires_grad_(False))
     memory = speller.attention.prepare(material(), NUM_STATES)
     search = BeamSearch(3, 0.0, 3, max_length=4, internal_lm=InternalLMScorer(0.4))
     found = search(Decoder(speller, memory), NUM_STATES)
