@@ -6,9 +6,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -41,15 +43,37 @@ constexpr int MAX_ROWS = 12;
 constexpr int MAX_ROWS = 6;
 #endif
 
+// Where threads wait for each other. One that waits for long gives its processor to others: on a machine that is shared,
+// the threads that it waits for may be among those that have none.
+class Barrier {
+  public:
+    void wait(int size) {
+        const int now = turn.load(std::memory_order_relaxed);
+        if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
+            arrived.store(0, std::memory_order_relaxed);
+            turn.store(now + 1, std::memory_order_release);
+            return;
+        }
+        for (int looks = 0; turn.load(std::memory_order_acquire) == now; ++looks) {
+            if (looks > PATIENCE) std::this_thread::yield();
+        }
+    }
+
+  private:
+    static constexpr int PATIENCE = 2000;  // looks, some microseconds
+
+    std::atomic<int> arrived{0};
+    std::atomic<int> turn{0};
+};
+
 // Threads that go through the same loops, each with its share of the work.
 struct Team {
     int number = 0, size = 1;
+    Barrier* barrier = nullptr;
 
     // Until all have come here.
     void wait() const {
-        if (size > 1) {
-#pragma omp barrier
-        }
+        if (size > 1) barrier->wait(size);
     }
 
     // Of `count` things, this thread's first, and the first that is the next one's.
@@ -64,8 +88,13 @@ void in_team(int64_t threads, Body body) {
         body(Team{});
         return;
     }
+    Barrier barrier;
 #pragma omp parallel num_threads(threads)
-    body(Team{omp_get_thread_num(), omp_get_num_threads()});
+    {
+        const Team team{omp_get_thread_num(), omp_get_num_threads(), &barrier};
+        body(team);
+        team.wait();  // else at the end of this region, where threads are never idle
+    }
 }
 
 template <class T>
