@@ -69,7 +69,7 @@ _CLASSES = {
     "las.data.augmentation.channel": "TelephoneBand RandomGain MuLaw",
     "las.data.tokenizers": "Phones Characters SentencePieces TrainedSentencePieces",
     "las.data.quality": "QualityLimits",
-    "las.data.loader": "BucketSampler ChunkedSampler",
+    "las.data.loader": "BucketSampler ChunkedSampler CurriculumSampler",
     "las.data.text_rules": "TextRules",
     "las.data.corpora.an4": "AN4",
     "las.data.corpora.files": "FilesCorpus",

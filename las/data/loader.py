@@ -109,8 +109,29 @@ class ChunkedSampler(BatchSampler):
         return batches
 
 
+@dataclass(frozen=True)
+class CurriculumSampler(BatchSampler):
+    """Sampler of epochs from short to long in the beginning, then those of another (SortaGrad; Amodei et al. 2016).
+
+    Args:
+        then: the sampler of the other epochs.
+        sorted_epochs: number of epochs, from the first, whose batches go from the shortest utterances to the longest.
+    """
+
+    then: BatchSampler
+    sorted_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        require("sorted_epochs", self.sorted_epochs, 1)
+
+    def plan(self, utterances: Sequence[Utterance], manifest_hash: str, seed: int, epoch: int, size: BatchSize) -> Plan:
+        if epoch < self.sorted_epochs:
+            return sequential(utterances, size)
+        return self.then.plan(utterances, manifest_hash, seed, epoch, size)
+
+
 def sequential(utterances: Sequence[Utterance], size: BatchSize) -> Plan:
-    """Batches in order of length, for evaluation, with little padding."""
+    """Batches from the shortest utterances to the longest, with little padding."""
     return cut(by_length(utterances), utterances, size)
 
 

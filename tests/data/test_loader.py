@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from las.data.audio import worker_pool
-from las.data.loader import BatchSampler, BatchSize, BucketSampler, ChunkedSampler, Loader, Plan, collate, sequential
+from las.data.loader import (
+    BatchSampler,
+    BatchSize,
+    BucketSampler,
+    ChunkedSampler,
+    CurriculumSampler,
+    Loader,
+    Plan,
+    collate,
+    sequential,
+)
 from las.data.manifest import Utterance
 from las.data.tokenizers import Characters
 from las.runtime.errors import ConfigError
@@ -198,6 +208,13 @@ def test_sorted_chunks_go_from_short_to_long_within_each_chunk_of_random_utteran
     assert {frozenset(chunk) for chunk in chunks}.isdisjoint(frozenset(flat(other[i : i + 7])) for i in range(0, 28, 7))
 
 
+def test_a_curriculum_begins_with_short_utterances_and_goes_on_in_another_order() -> None:
+    utterances, size, then = listed(DURATIONS), BatchSize(8), BucketSampler()
+    plans = [CurriculumSampler(then, 2).plan(utterances, "hash", 1, epoch, size) for epoch in range(4)]
+    assert plans[:2] == [sequential(utterances, size)] * 2
+    assert plans[2:] == [then.plan(utterances, "hash", 1, epoch, size) for epoch in (2, 3)]
+
+
 def test_evaluation_goes_from_short_to_long() -> None:
     plan = sequential(listed(DURATIONS), BatchSize(8))
     assert [DURATIONS[index] for index in flat(plan)] == sorted(DURATIONS) and set(map(len, plan)) == {8}
@@ -230,3 +247,4 @@ def test_sizes_of_nothing_are_refused() -> None:
     refused("0 utterances", sequential, listed([1.0]), BatchSize(0), kind=ValueError)
     refused("num_buckets=0", BucketSampler, 0, kind=ConfigError)
     refused("chunk_size=0", ChunkedSampler, 0, kind=ConfigError)
+    refused("sorted_epochs=0", CurriculumSampler, BucketSampler(), 0, kind=ConfigError)

@@ -60,7 +60,7 @@ def test_it_is_ctc_of_the_rows_of_its_layer_and_trains_nothing_above(kind: str) 
 
 def test_a_model_is_trained_and_decoded_with_it(tmp_path: Path, las: Las) -> None:
     root = tree(tmp_path)
-    given = [*overrides(root), "model=las_small_ctc", "trainer.select=dev_loss"]
+    given = [*overrides(root), "model=las_small_ctc", "trainer.select=dev_loss", "order=curriculum"]
     las("train", *given, "loss=joint_ctc_intermediate").succeeds("WER")
     las("decode", f"checkpoint={root / 'run'}", f"data_dir={root / 'data'}", "split=test").succeeds("WER")
     las("train", *given, "loss=joint_ctc_intermediate", "model.intermediate_ctc.layer=2").fails(2, "layer=2")
