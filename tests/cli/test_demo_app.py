@@ -7,14 +7,17 @@ import socket
 import sys
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import soundfile
 import torch
 from console import Las
 from demo_page import free_port
+from places import REPOSITORY
 from tiny import RATE, sound, wav
 
+from las.cli import demo_app
 from las.cli.demo_app import DemoBackend, to_try
 from las.data.audio import files
 from las.data.audio.streaming import Segmenter
@@ -49,6 +52,19 @@ def test_the_page_shows_what_transcribe_hears(ear: DemoBackend, transcriber: Tra
     assert shown.attention.count("<figure") == shown.attention.count("data:image/svg+xml") == 1
     assert shown.status.startswith('<p class="heard">0.34 s ')
     assert re.search(r"factor \d+\.\d{3} · log-probability -\d", shown.status)
+
+
+def test_without_a_checkpoint_the_page_hears_with_a_pretrained_model(las: Las, monkeypatch: pytest.MonkeyPatch) -> None:
+    gradio, heard = MagicMock(), []
+
+    def serve(*_: object) -> None:
+        backend = gradio.Interface.call_args.args[0]
+        heard.append(backend(str(REPOSITORY / "docs/examples/an4.flac"), 8, 1.0).text)
+
+    monkeypatch.setattr(demo_app, "load_gradio", lambda uploads: gradio)
+    monkeypatch.setattr(demo_app, "serve", serve)
+    las("demo_app", f"port={free_port()}").succeeds("model=an4")
+    assert heard == ["ENTER NINE ONE SIX NINE"]
 
 
 def test_the_sliders_are_the_search_of_one_recording(ear: DemoBackend, trained: Path) -> None:
