@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
@@ -39,16 +39,18 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
-@pytest.fixture(autouse=True)
-def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing curves and attention takes longer than a tiny training: only tests marked `pictures` do it."""
-    if request.node.get_closest_marker("pictures") is not None:
-        return
-    if "las.cli.train" in sys.modules:
-        monkeypatch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
-        monkeypatch.setattr("las.training.tasks.tokens.TokenValidator.log_attention", lambda *_: None)
-    if "las.reproduction.charts" in sys.modules:
-        monkeypatch.setattr("las.reproduction.charts.svg", lambda figure: "<svg/>")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Drawing curves and attention takes longer than a tiny training: only tests marked `pictures` do it, and no
+    fixture of another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("pictures") is None:
+            if "las.cli.train" in sys.modules:
+                patch.setattr("las.cli.train.plots.curves_picture", lambda metrics, path, *_: path.touch())
+                patch.setattr("las.training.tasks.tokens.TokenValidator.log_attention", lambda *_: None)
+            if "las.reproduction.charts" in sys.modules:
+                patch.setattr("las.reproduction.charts.svg", lambda figure: "<svg/>")
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -148,8 +150,25 @@ def pytest_sessionstart() -> None:
     gc.disable()
 
 
+def remember_choices() -> None:
+    """Hydra makes a config of the choices so far for every line of its lists, half the time of a composition. The same
+    choices make the same one, which nothing changes."""
+    from hydra._internal import defaults_list
+
+    make, made = defaults_list._create_interpolation_map, dict[str, Any]()
+
+    def remembered(overrides: Any, lines: list[Any], self_added: bool) -> Any:
+        key = repr((overrides.known_choices, self_added, [vars(each) for each in lines]))
+        if key not in made:
+            made[key] = make(overrides, lines, self_added)
+        return made[key]
+
+    defaults_list._create_interpolation_map = remembered
+
+
 def pytest_collection_finish() -> None:
     """Garbage collection leaves alone what the tests' modules made: half a million objects that stay."""
+    remember_choices()
     gc.enable()
     gc.collect()
     gc.freeze()

@@ -160,7 +160,7 @@ def test_a_step_over_what_grows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(growth, "AXES", few)
     monkeypatch.setattr(growth, "BATCH", 2)
     monkeypatch.setattr(growth, "LENGTH_S", 0.5)
-    given = ["suite=growth", *tiny.MODEL, "repeats=1", "device=cpu"]
+    given = ["suite=growth", *tiny.MODEL, "repeats=1", "device=cpu", "threads=1"]
     table = main.benchmark([*given, f"output={tmp_path / 'growth.jsonl'}"])
     assert [(row["axis"], row["value"]) for row in table] == [(axis.name, v) for axis in few for v in axis.values]
     assert [("exponent" in row) for row in table] == [False, True] * len(few)

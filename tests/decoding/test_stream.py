@@ -52,8 +52,9 @@ def test_a_wide_beam_has_the_probabilities_of_all_alignments(states: int, vocab:
     log_probs = log_probs_of(states, vocab, seed)
     total: dict[tuple[int, ...], float] = defaultdict(float)
     best: dict[tuple[int, ...], float] = defaultdict(float)
+    rows = log_probs.tolist()
     for path in itertools.product(range(vocab), repeat=states):
-        probability = math.exp(sum(float(log_probs[state, symbol]) for state, symbol in enumerate(path)))
+        probability = math.exp(sum(row[symbol] for row, symbol in zip(rows, path, strict=True)))
         total[collapsed(path)] += probability
         best[collapsed(path)] = max(best[collapsed(path)], probability)
     state = searched(PrefixBeam(10_000), log_probs)

@@ -31,10 +31,10 @@ def spelled(path: tuple[int, ...]) -> tuple[int, ...]:
 
 def paths(log_probs: Tensor) -> dict[tuple[int, ...], float]:
     """The log-probability of every path."""
-    places = range(len(log_probs))
+    rows = log_probs.tolist()
     return {
-        path: sum(float(log_probs[place, path[place]]) for place in places)
-        for path in itertools.product(range(VOCAB), repeat=len(log_probs))
+        path: sum(row[token] for row, token in zip(rows, path, strict=True))
+        for path in itertools.product(range(VOCAB), repeat=len(rows))
     }
 
 
