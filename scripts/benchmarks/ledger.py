@@ -11,7 +11,7 @@ from benchmarks.records import Row
 from benchmarks.settings import Settings
 from las.runtime import progress
 
-KEY = ("suite", "implementation", "cell", "shape", "dtype", "machine")
+KEY = ("suite", "implementation", "cell", "shape", "work", "dtype", "machine")
 """Columns of a measurement: its new rows take the place of the older ones."""
 
 
