@@ -16,7 +16,7 @@ Tokens that all hypotheses begin with cannot change any more: they are final, an
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -78,11 +78,15 @@ class CTCHypothesis(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """The hypotheses, best first, after this many states, the last `num_blank` of which were most probably blanks."""
+    """The hypotheses, best first, after this many states, the last `num_blank` of which were most probably blanks;
+    whether a sentence has ended, and what else a search carries on.
+    """
 
     hypotheses: tuple[CTCHypothesis, ...] = (CTCHypothesis((), 0.0, NEVER, Path(0.0)),)
     num_states: int = 0
     num_blank: int = 0
+    has_ended: bool = False
+    carried: Any = None
 
     @property
     def num_final(self) -> int:
@@ -106,8 +110,8 @@ class StreamState(NamedTuple):
 class StreamSearch(Protocol):
     """A search that reads each state once."""
 
-    def step(self, state: StreamState, log_probs: Tensor) -> StreamState:
-        """Return the state after one more encoded state with these log-probabilities [vocab], on the CPU."""
+    def step(self, state: StreamState, row: Tensor, /) -> StreamState:
+        """Return the state after one more encoded state: its log-probabilities [vocab] by CTC on the CPU, or itself."""
 
 
 class BestPath:

@@ -11,12 +11,15 @@ from torch import Tensor
 from las.config.build import require
 from las.data.audio.streaming import Recording, Resampler
 from las.decoding import transcription
+from las.decoding.attention_stream import AttentionPath
 from las.decoding.ctc_stream import BestPath, PrefixBeam, StreamSearch, StreamState, TokenSpan, token_spans
 from las.decoding.evaluation import Search
 from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import TimedToken, TimedWord
+from las.nn.attention.mocha import MonotonicChunkwiseAttention
 from las.nn.model import SpeechModel
+from las.nn.speller import Speller
 from las.runtime.errors import ArgumentError, ConfigError, NumericalError
 
 BLOCK_S = 10.0
@@ -42,10 +45,13 @@ class Stream:
     """A transcription of one stream of samples by the CTC of a model whose listener does not wait for the end.
 
     The search is that of the transcriber: greedy, the best path; a beam, the most probable hypotheses of that number,
-    without other scorers. A token is final when all hypotheses in the beam begin with it; a word is final when its
-    tokens are, and a token of the next word is. A pause makes all words final: after `pause_s` in which the blank was
-    the most probable symbol of every state, the best hypothesis is taken and the search begins anew, which also ends a
-    word. So results do not depend on how the samples were cut, and silence takes no memory.
+    without other scorers. With monotonic chunkwise attention, greedy search is the speller's, and needs no CTC.
+
+    A token is final when all hypotheses in the beam begin with it; a word is final when its tokens are, and a token of
+    the next word is. A pause makes all words final: after `pause_s` in which the blank was the most probable symbol of
+    every state, or the attention did not stop, the best hypothesis is taken and the search begins anew, which also ends
+    a word; the end of a sentence by the speller does the same. So results do not depend on how the samples were cut,
+    and silence takes no memory.
 
     Args:
         transcriber: as `las.load` makes one, or what it is made from: a run folder, a checkpoint, a bundle or a name.
@@ -78,12 +84,12 @@ class Stream:
         self.model: SpeechModel = self.transcriber.model
         self.sample_rate = self.transcriber.sample_rate if sample_rate is None else sample_rate
         require("sample_rate", self.sample_rate, 1)
-        if self.model.ctc is None:
+        self.search = stream_search(self.transcriber.search, self.model)
+        if self.model.ctc is None and not isinstance(self.search, AttentionPath):
             raise ConfigError(
                 f"this {type(self.model).__name__} has no CTC, which results while somebody speaks come from: train "
                 "with model=ctc_small_unidirectional, or loss=joint_ctc and a listener that does not wait"
             )
-        self.search = stream_search(self.transcriber.search)
         self.num_pause_states = max(round(1000 * pause_s / self.model.state_ms), 1)
         self.num_heard = 0
         self._resampler = Resampler(self.sample_rate, self.transcriber.sample_rate)
@@ -137,32 +143,37 @@ class Stream:
 
     @torch.no_grad()
     def _encode(self, samples: Tensor, is_last: bool = False) -> Tensor:
-        """Return the log-probabilities [states, vocab] of the states that the next samples complete, on the CPU."""
-        assert self.model.ctc is not None
+        """Return what the search reads of the states that the next samples complete, a row for each."""
         piece = samples.to(self.model.device).unsqueeze(0)
         encoded, self._encoding = self.model.encode_piece(piece, self._encoding, is_last)
-        log_probs: Tensor = self.model.ctc(encoded)[0].cpu()
-        if log_probs.isnan().any():
+        rows: Tensor = encoded[0]
+        if not isinstance(self.search, AttentionPath):
+            assert self.model.ctc is not None
+            rows = self.model.ctc(encoded)[0].cpu()
+        if rows.isnan().any():
             raise NumericalError(
                 f"{self.heard_s:.1f} s: the model's scores are not numbers (NaN): its parameters are broken or too "
                 "large. Take another checkpoint, or train again with a lower optim.lr"
             )
-        return log_probs
+        return rows
 
     def _hear(self, samples: Tensor, is_last: bool = False) -> list[TimedWord]:
         """Search the states that the next samples complete; returns the words that are final by them."""
         final: list[TimedWord] = []
-        for log_probs in self._encode(samples, is_last):
-            self._searching = self.search.step(self._searching, log_probs)
-            spans = token_spans(self._searching)
-            if self._searching.num_blank >= self.num_pause_states or len(spans) > MOST_PENDING:
+        for row in self._encode(samples, is_last):
+            self._searching = searching = self.search.step(self._searching, row)
+            spans = token_spans(searching)
+            is_pause = searching.has_ended or searching.num_blank >= self.num_pause_states
+            if is_pause or len(spans) > MOST_PENDING:
                 final += self._rest()
-            elif (agreed := self._searching.num_final) > self._num_final:
+            elif (agreed := searching.num_final) > self._num_final:
                 self._num_final = agreed
                 words = self._words(spans[:agreed])
                 if len(words) > 1:
-                    begin = round(1000 * words[-1].start_s / self.model.state_ms)
-                    count = [span.start for span in spans].index(begin)
+                    ids, decode = [span.token for span in spans], self.transcriber.tokens.decode
+                    count = next(
+                        count for count in range(agreed) if len(decode(ids[: count + 1]).split()) == len(words)
+                    )
                     final += words[:-1]
                     self._searching, self._num_final = self._searching.dropped(count), agreed - count
         return final
@@ -182,9 +193,12 @@ class Stream:
         return transcription.of_tokens(timed, [span.token for span in spans], tokens)
 
 
-def stream_search(search: Search) -> StreamSearch:
+def stream_search(search: Search, model: SpeechModel) -> StreamSearch:
     """Return the search state by state that belongs to one over whole utterances. Raises ConfigError without one."""
     if isinstance(search, GreedySearch):
+        speller = getattr(model, "speller", None)
+        if isinstance(speller, Speller) and isinstance(speller.attention, MonotonicChunkwiseAttention):
+            return AttentionPath(speller, speller.attention, search.limits)
         return BestPath()
     if isinstance(search, BeamSearch):
         others = {*search.components.scorers, *search.components.constraints} - {"ctc"}

@@ -264,3 +264,69 @@ def test_models_and_searches_that_cannot_stream_say_what_can() -> None:
     broken.model = moved(copy.deepcopy(broken.model), math.nan)
     with pytest.raises(NumericalError, match="NaN"):
         las.Stream(broken).feed(torch.zeros(RATE))
+
+
+@functools.cache
+def speller_of(chunk_size: int, seed: int = 8, end: float = -2.0) -> las.ListenAttendSpell:
+    """A model that nobody trained, whose monotonic attention stops now and then; `end` is the bias of the end."""
+    torch.manual_seed(seed)
+    listener = functools.partial(las.Listener, cell=las.PlainLSTMCell, layer=las.UnidirectionalLayer, hidden_size=16)
+    attention = functools.partial(las.MonotonicChunkwiseAttention, key_size=8, chunk_size=chunk_size)
+    speller = functools.partial(las.Speller, cell=las.PlainLSTMCell, attention=attention, hidden_size=12)
+    features = functools.partial(las.LogMel, num_mels=8)
+    model = las.ListenAttendSpell(RATE, TOKENS.size, features=features, listener=listener, speller=speller)
+    moved(model, 0.5).features.mean.fill_(-6.0)
+    model.features.deviation.fill_(3.0)
+    with torch.no_grad():
+        stop, samples = model.speller.attention.stop, speech(3.0)
+        stop.gain.fill_(20.0)
+        stop.query.weight.mul_(0.3)
+        encoded, _ = model.eval().encode(samples.unsqueeze(0), torch.tensor([len(samples)]))
+        energy = stop.energy(torch.zeros(1, 1, 12), stop.prepare_keys(encoded), encoded[..., 0].unsqueeze(1))
+        stop.offset.sub_(energy.quantile(0.8))
+        model.speller.output.weight.mul_(6.0)
+        model.speller.output.bias[0] = end
+    return model.eval()
+
+
+def attending(chunk_size: int, search: GreedySearch | BeamSearch, **options: Any) -> las.Transcriber:
+    return las.Transcriber(speller_of(chunk_size, **options), TOKENS, RATE, search, {})
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4])
+@given(sizes=st.lists(st.integers(0, 6000), max_size=15), pause_s=st.sampled_from([0.2, 60.0]))
+@settings(max_examples=3)
+def test_attention_hears_pieces_as_the_whole(chunk_size: int, sizes: list[int], pause_s: float) -> None:
+    samples = torch.cat([speech(2.0), torch.zeros(RATE), speech(1.5)])
+    stream = functools.partial(las.Stream, attending(chunk_size, GreedySearch()), pause_s=pause_s)
+    whole, _ = heard(stream(), [samples])
+    borders = [min(border, len(samples)) for border in itertools.accumulate(sizes, initial=0)]
+    in_pieces, _ = heard(stream(), [samples[a:b] for a, b in itertools.pairwise([*borders, len(samples)])])
+    assert len(whole) > 3
+    assert_same_words(in_pieces, whole)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4])
+def test_attention_writes_what_greedy_search_over_the_whole_writes_at_its_stops(chunk_size: int) -> None:
+    samples, search = speech(3.0), GreedySearch(5.0)
+    stream = las.Stream(attending(chunk_size, search, seed=1, end=-99.0))
+    model = stream.model
+    with torch.no_grad():
+        decoder, num_states = model.search_inputs(samples.unsqueeze(0), torch.tensor([len(samples)]))
+        ((best,),) = search(decoder, num_states)
+        weights = model.spell(decoder, torch.tensor([best.tokens]), [len(best.tokens)]).weights[0]
+    stops = [int(row.nonzero().max()) for row in weights[:-1] if row.any()]
+    spans = functools.reduce(stream.search.step, stream._encode(samples, is_last=True), StreamState()).hypotheses[0]
+    assert [(span.token, span.start) for span in spans.path.spans] == [*zip(best.tokens, stops, strict=False)]
+    assert len(stops) < len(best.tokens) and 3 < len({*stops}) < len(stops)
+
+
+def test_attention_needs_no_memory_for_silence_but_ctc_for_a_beam() -> None:
+    stream = las.Stream(attending(4, GreedySearch(), seed=2))
+    with torch.no_grad():
+        stream.model.speller.attention.stop.offset.fill_(-99.0)
+    for _ in range(5):
+        assert stream.feed(torch.zeros(RATE)) == ((), ())
+    assert stream._searching.carried is None or len(stream._searching.carried.window) <= 4
+    with pytest.raises(ConfigError, match="CTC"):
+        las.Stream(attending(4, BeamSearch(4)))

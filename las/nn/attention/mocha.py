@@ -76,6 +76,10 @@ class MonotonicChunkwiseAttention(Attention):
         first = memory.mask & (torch.arange(memory.mask.shape[1], device=memory.mask.device) == 0)
         return first.unsqueeze(1).to(torch.promote_types(memory.keys.dtype, torch.float32))
 
+    def stopped_at_last(self, memory: AttentionMemory) -> State:
+        """Return the state of a stream that asks its newest encoded state, the last one, whether it is a stop."""
+        return self.initial_state(memory).roll(-1, dims=-1)
+
     def attend(self, query: Query, memory: AttentionMemory, state: State) -> tuple[Context, Weights, State]:
         of_stops, of_chunks = memory.keys.chunk(2, dim=-1)
         energy, mask = self.stop.energy(query, of_stops, state), memory.mask.unsqueeze(1)
