@@ -8,7 +8,17 @@ from typing import Any
 
 from rich.table import Table
 
-from las.analysis import alignments, covariate_shift, distributions, gradient_norms, moments, plots, reach, smoothness
+from las.analysis import (
+    alignments,
+    contexts,
+    covariate_shift,
+    distributions,
+    gradient_norms,
+    moments,
+    plots,
+    reach,
+    smoothness,
+)
 from las.analysis.probe import Probe, not_finite
 from las.analysis.smoothness import Grid
 from las.analysis.state_guard import unchanged
@@ -27,6 +37,7 @@ ANALYSES: dict[str, ModuleType] = {
     "moments": moments,
     "covariate_shift": covariate_shift,
     "smoothness": smoothness,
+    "contexts": contexts,
 }
 """Analyses of a model by name: modules with `measure`, `table` and `draw`."""
 

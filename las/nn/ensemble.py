@@ -80,10 +80,6 @@ class SpellerEnsembleDecoder(EnsembleDecoder):
         """Attention weights of the first member that were computed for the next token."""
         return self.members[0].weights(state[0])
 
-    def without_speech(self) -> "SpellerEnsembleDecoder":
-        """Return a decoder of as many utterances in which no member hears anything."""
-        return SpellerEnsembleDecoder([member.without_speech() for member in self.members], self.mean)
-
 
 class Ensemble(SpeechModel):
     """Trained models as one to search with. Times of tokens and lengths of utterances are those of the first.

@@ -248,12 +248,6 @@ class Decoder(Replayable):
         """Attention weights that were computed for the next token."""
         return state.weights
 
-    def without_speech(self) -> "Decoder":
-        """Return a decoder of as many utterances, each of one encoded state, zero: so is every context."""
-        nothing = torch.zeros_like(self.memory.values[:, :1])
-        num_states = torch.ones(len(nothing), dtype=torch.long, device=nothing.device)
-        return Decoder(self.speller, self.speller.attention.prepare(nothing, num_states))
-
     def ctc_log_probs(self) -> Float[Tensor, "batch states vocab"]:
         """CTC log-probabilities of the encoded states. Raises ConfigError for a model without CTC."""
         if self.ctc is None:
