@@ -183,9 +183,14 @@ def _settings(device: torch.device) -> tuple[object, ...]:
 
 
 def _copy(own: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Copy tensors, those of a type by one start of a GPU's kernel."""
+    by_type: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for old, new in zip(own, given, strict=True):
         if old is not new:
-            old.copy_(new)
+            for tensors_of, tensor in zip(by_type.setdefault(old.dtype, ([], [])), (old, new), strict=True):
+                tensors_of.append(tensor)
+    for olds, news in by_type.values():
+        torch._foreach_copy_(olds, news)
 
 
 def _agree(result: object, expected: object) -> bool:
