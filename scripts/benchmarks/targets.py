@@ -87,6 +87,7 @@ ON_CPU: Sequence[Target] = (
     *(_layer(shape, 0.90, "peak_share", "a large product", "cpu") for shape in ("C1", "C2", "C3", "C4")),
     _peer("las, fp32", "update of 16", 0.50),
     _peer("las, bf16", "update of 16", 0.35),
+    _peer("las, fp32", "greedy, one at a time", 0.58),
     *(
         _peer(f"las, {precision}", f"{search}, {how}", limit)
         for how, limit, searches in (
