@@ -207,17 +207,22 @@ def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
 
 def _places(directory: Path, group: str, option: str) -> list[str]:
     """Places where other config files mount this one (`search.coverage`), or else any of its group."""
-    from omegaconf import OmegaConf
-
     mounted: dict[str, str] = {}
     files = (path for each in folders.groups(directory) for path in folders.options(directory, each).values())
     for path in files:
-        values: Any = OmegaConf.load(path)
-        for entry in values.get("defaults", []):
-            for mount, name in {} if isinstance(entry, str) else entry.items():
-                if mount.startswith(f"/{group}@"):
-                    mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = name
+        for mount, name in _mounts(path, path.stat().st_mtime_ns):
+            if mount.startswith(f"/{group}@"):
+                mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = name
     return [place for place, name in mounted.items() if name == option] or list(mounted)
+
+
+@functools.cache
+def _mounts(path: Path, changed_ns: int) -> list[tuple[str, Any]]:
+    """Options of other groups in the defaults of a file that was changed last at this time: their keys and names."""
+    from omegaconf import OmegaConf
+
+    values: Any = OmegaConf.load(path)
+    return [mount for entry in values.get("defaults", []) if not isinstance(entry, str) for mount in entry.items()]
 
 
 def _is_global(directory: Path, group: str) -> bool:
