@@ -27,7 +27,7 @@ LATEST = pytest.StashKey[float]()
 # Without a deadline per example: the first call into torch may take a second on a busy machine.
 # The same examples at every run, so a failure is the change's; `--hypothesis-profile=explore` draws other ones.
 settings.register_profile("explore", deadline=None)
-settings.register_profile("las", deadline=None, derandomize=True)
+settings.register_profile("las", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("las")
 
 

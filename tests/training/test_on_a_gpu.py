@@ -207,7 +207,11 @@ def recogniser() -> SpeechModel:
     return model
 
 
-@pytest.mark.parametrize("name", ["greedy", "together", *COMPONENTS])
+FIRST = ("greedy", "together", "ctc", "neural_lm", "coverage", "repetition", "lexicon")
+"""A search of each kind; `together` has the components that `make slow` searches with one by one."""
+
+
+@pytest.mark.parametrize("name", rest_slow(dict.fromkeys([*FIRST, *COMPONENTS]), keep=len(FIRST)))
 def test_replayed_searches_find_the_same(name: str, models: Path, recogniser: SpeechModel) -> None:
     """A step that is captured once gives what a CPU computes each time, with every scorer and constraint."""
 

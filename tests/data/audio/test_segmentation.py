@@ -41,7 +41,7 @@ def require_tiling(pieces: list[AudioSegment], samples: torch.Tensor) -> None:
     st.integers(1, 9000),
     st.sampled_from([0.3, 1.0, 1.7]),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_cores_tile_any_audio_in_any_blocks_and_are_no_longer_than_asked(
     parts: list[tuple[float, float]], block: int, other: int, overlap_s: float
 ) -> None:
