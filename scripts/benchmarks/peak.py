@@ -1,29 +1,37 @@
 """Operations of the products of LSTM layers, and how many of them the machine does in a large product: its peak."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from benchmarks import timing
 from benchmarks.shapes import Shape
 from las.data.loader import Batch
 from las.nn.acoustic_model import AcousticModel, chunks_of
 from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.kernels.cpp import build
+from las.nn.kernels.cpp.layer import bfloat16_unit
+from las.nn.kernels.cpp.tensors import CppLibrary
 from las.nn.listener import reduced_length
 from las.nn.model import ListenAttendSpell, SpeechModel
 
-SIZES, SMALL = {"cpu": 2048, "cuda": 8192}, {"cpu": 256, "cuda": 4096}
-"""Rows and columns of the product by which the peak is measured, and of one that tells whether a type is fast. Smaller
-ones do not fill a GPU."""
+Size = tuple[int, int, int]
+SIZES: dict[str, tuple[Size, ...]] = {"cpu": ((2048, 2048, 2048), (3200, 512, 1024)), "cuda": ((8192, 8192, 8192),)}
+"""Rows, inner size and columns of the products by which the peak is measured. Smaller ones do not fill a GPU."""
+SMALL: dict[str, Size] = {"cpu": (256, 256, 256), "cuda": (4096, 4096, 4096)}
+"""Those of one that tells whether a type is fast."""
 
 
 @cache
 def per_ms(device: torch.device, operand: torch.dtype = torch.float32) -> float:
-    """Operations per millisecond of a large product, the fastest of several.
+    """Operations per millisecond of a large product, the fastest of several, by torch or by the compiled kernels.
 
     Where a processor has no fast products of a type, those of fp32 on rounded numbers are the fastest.
     """
-    return _rate(SIZES[device.type], device, operand if is_fast(device, operand) else torch.float32)
+    fastest = operand if is_fast(device, operand) else torch.float32
+    return max(_rate(size, device, fastest) for size in SIZES[device.type])
 
 
 @cache
@@ -33,10 +41,17 @@ def is_fast(device: torch.device, operand: torch.dtype) -> bool:
     return operand == torch.float32 or _rate(small, device, operand) >= _rate(small, device, torch.float32)
 
 
-def _rate(size: int, device: torch.device, operand: torch.dtype) -> float:
-    left, right = (torch.randn(size, size, device=device, dtype=operand) for _ in range(2))
-    times = [timing.milliseconds(lambda: left @ right, device) for _ in range(5)]
-    return 2 * size**3 / min(times)
+def _rate(size: Size, device: torch.device, operand: torch.dtype) -> float:
+    rows, inner, columns = size
+    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
+    typed = left.to(operand), right.to(operand)
+    products: list[Callable[[], Tensor]] = [lambda: torch.mm(*typed)]
+    if device.type == "cpu" and operand in (torch.float32, torch.bfloat16) and not build.unavailable():
+        unit = None if operand == torch.float32 else bfloat16_unit()
+        library = CppLibrary(build.library(), unit)
+        products.append(lambda: library.product(left, right))
+    times = [timing.milliseconds(product, device) for _ in range(5) for product in products]
+    return 2 * rows * inner * columns / min(times)
 
 
 def update_operations(model: SpeechModel, batch: Batch) -> float:
