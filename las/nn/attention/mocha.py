@@ -49,7 +49,7 @@ class MonotonicChunkwiseAttention(Attention):
         key_size: size of the space in which query and states are compared, once for stops and once within chunks.
         chunk_size: states of a chunk; 1 is monotonic attention without chunks (Raffel et al. 2017).
         noise: standard deviation of normal noise that is added to the energies of stops while training.
-        offset: value at which r starts: below 0, so that a stop is no matter of chance when nothing is learned yet.
+        offset: value at which r starts: below 0, so that stops are rare at first; the lower, the longer utterances are.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MonotonicChunkwiseAttention(Attention):
         key_size: int = 128,
         chunk_size: int = 2,
         noise: float = 1.0,
-        offset: float = -4.0,
+        offset: float = -1.0,
     ) -> None:
         super().__init__(query_size, value_size)
         require("chunk_size", chunk_size, 1)
