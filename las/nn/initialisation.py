@@ -38,7 +38,7 @@ from las.nn.normalisation import OutputNorm
 from las.runtime.errors import ArgumentError, ConfigError, require_known
 
 Limit = Callable[[int, int], float]
-"""The bound of uniform values from two sizes: inputs and outputs of a matrix, or D and H of an LSTM."""
+"""The bound of uniform values from the numbers of inputs and outputs of a matrix."""
 
 DRAWS: dict[str, Limit | None] = {
     "glorot": lambda inputs, outputs: math.sqrt(6.0 / (inputs + outputs)),
@@ -48,11 +48,14 @@ DRAWS: dict[str, Limit | None] = {
 }
 """Draws of matrices by name; None is the normal distribution."""
 
-LSTM_LIMITS: dict[str, tuple[Limit, Limit]] = {
-    "per_gate": (lambda d, h: math.sqrt(6.0 / (d + h)), lambda d, h: math.sqrt(3.0 / h)),
-    "per_matrix": (lambda d, h: math.sqrt(6.0 / (d + 4 * h)), lambda d, h: math.sqrt(6.0 / (5 * h))),
-    "joint": (lambda d, h: math.sqrt(6.0 / (d + 5 * h)), lambda d, h: math.sqrt(6.0 / (d + 5 * h))),
-    "hidden": (lambda d, h: 1.0 / math.sqrt(h), lambda d, h: 1.0 / math.sqrt(h)),
+LSTMLimit = Callable[[int, int, int], float]
+"""The bound of uniform values from D and H of an LSTM, and the size of the output that U reads."""
+
+LSTM_LIMITS: dict[str, tuple[LSTMLimit, LSTMLimit]] = {
+    "per_gate": (lambda d, h, r: math.sqrt(6.0 / (d + h)), lambda d, h, r: math.sqrt(6.0 / (r + h))),
+    "per_matrix": (lambda d, h, r: math.sqrt(6.0 / (d + 4 * h)), lambda d, h, r: math.sqrt(6.0 / (r + 4 * h))),
+    "joint": (lambda d, h, r: math.sqrt(6.0 / (d + r + 4 * h)), lambda d, h, r: math.sqrt(6.0 / (d + r + 4 * h))),
+    "hidden": (lambda d, h, r: 1.0 / math.sqrt(h), lambda d, h, r: 1.0 / math.sqrt(h)),
 }
 """Limits of W and of U of an LSTM by name."""
 
@@ -129,11 +132,12 @@ class LSTMInitialisation:
             raise ConfigError(f"init: {type(cell).__name__} has no {missing[0]}: choose init=las, or name it so")
         plain, bias = isinstance(cell, PlainLSTMCell), cell.gate_bias()
         of_input, of_hidden = LSTM_LIMITS[self.plain_weights if plain else self.weights]
-        limit = of_input(cell.input_size, cell.hidden_size)
+        sizes = cell.input_size, cell.hidden_size, cell.recurrent_weight.shape[1]
+        limit = of_input(*sizes)
         if plain and self.input_std is not None:
             limit = self.input_std * math.sqrt(3.0 / cell.input_size) / rms
         _uniform(cell.input_weight, limit)
-        _uniform(cell.recurrent_weight, of_hidden(cell.input_size, cell.hidden_size))
+        _uniform(cell.recurrent_weight, of_hidden(*sizes))
         cell.weights_changed()
         LSTM_BIASES[self.biases if plain else "zero"](bias, cell.hidden_size)
         if self.forget_bias is not None:

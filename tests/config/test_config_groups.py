@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import tiny
 from console import Las
+from options import names
 from tiers import rest_slow
 
 from las.config import groups
-from las.config.build import compose, config_directory
+from las.config.build import build, compose, config_directory
 from las.config.groups import check_name
 from las.decoding import transcriber
+from las.nn.attention.dot import DotAttention
 from las.reproduction import jobs, recipe
 from las.runtime.errors import ConfigError
 
@@ -33,6 +35,13 @@ def test_scorers_and_front_ends_can_be_left_out() -> None:
     assert "front_end" in compose("train", park[:1])["model"]["listener"]
     # the option that a model names is gone, and the model's own keys of it are what is left
     assert "_target_" not in compose("train", park)["model"]["listener"].get("front_end", {})
+
+
+@pytest.mark.parametrize("model", [name for name in names("model") if name.startswith(("las_", "park"))])
+def test_every_model_takes_another_attention(model: str) -> None:
+    section = compose("train", [f"model={model}", "attention@model.speller.attention=dot"])["model"]
+    speller = build(section, where="model").keywords["speller"]
+    assert speller.keywords["attention"].func is DotAttention
 
 
 @pytest.mark.parametrize(

@@ -50,15 +50,18 @@ def limit(init: str, name: str) -> float | None:
     )
 
 
-def limits(init: str, part: str, plain: bool, inputs: int, hidden: int) -> tuple[float, float]:
-    """Of W and U of a cell with `inputs` and `hidden` units."""
+def limits(
+    init: str, part: str, plain: bool, inputs: int, hidden: int, outputs: int | None = None
+) -> tuple[float, float]:
+    """Of W and U of a cell with `inputs`, `hidden` units and as many `outputs`, or fewer with a projection."""
+    outputs = outputs or hidden
     if init in ("las", "glorot"):
-        return glorot(inputs, hidden), glorot(hidden, hidden)
+        return glorot(inputs, hidden), glorot(outputs, hidden)
     if init == "torch":
         return hidden**-0.5, hidden**-0.5
     if init == "tensorflow" or (plain and part == "speller"):
-        return glorot(inputs + hidden, 4 * hidden), glorot(inputs + hidden, 4 * hidden)
-    return glorot(inputs, 4 * hidden), glorot(hidden, 4 * hidden)
+        return glorot(inputs + outputs, 4 * hidden), glorot(inputs + outputs, 4 * hidden)
+    return glorot(inputs, 4 * hidden), glorot(outputs, 4 * hidden)
 
 
 def require_uniform(values: Tensor, limit: float | None) -> None:
@@ -127,7 +130,7 @@ def test_every_cell(init: str, name: str, part: str) -> None:
         model = nn.ModuleDict({"listener": nn.ModuleList([model[part]])})
     build(option("init", init))(model)
     plain = isinstance(cell, PlainLSTMCell)
-    of_input, of_hidden = limits(init, part, plain, 512, 128)
+    of_input, of_hidden = limits(init, part, plain, 512, 128, cell.output_size)
     require_uniform(cell.input_weight, of_input)
     require_uniform(cell.recurrent_weight, of_hidden)
     for gate in cell.input_weight.chunk(4):
