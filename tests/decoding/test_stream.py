@@ -145,7 +145,7 @@ def assert_same_words(actual: list[TimedWord], expected: list[TimedWord]) -> Non
 @given(
     sizes=st.lists(st.integers(0, 9000), max_size=25), pause_s=st.sampled_from([0.2, 0.8]), length=st.integers(-99, 0)
 )
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_the_words_of_pieces_are_those_of_the_whole(
     kind: str, search: GreedySearch | BeamSearch, sizes: list[int], pause_s: float, length: int
 ) -> None:

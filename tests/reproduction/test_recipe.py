@@ -194,6 +194,7 @@ def test_a_setting_may_add_to_a_tier_of_another() -> None:
     assert (open_.seeds, open_.rates) == (3, (0.002, 0.004))
 
 
+@pytest.mark.slow
 def test_norms_and_cells_are_150_trainings() -> None:
     """Two rates on phones in noise, one on AN4, where the last row of the norms is left out."""
     phones, an4 = (), ("corpus=an4", "corpus.root=x", "optim.lr=0.004")

@@ -113,7 +113,7 @@ def test_spellers_have_them_compiled(make: Any, norm: type[CellNorm]) -> None:
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("norm", [RMSNorm, DynamicTanh, NoNorm])
+@pytest.mark.parametrize("norm", rest_slow([RMSNorm, DynamicTanh, NoNorm]))
 def test_a_layer_is_compiled_by_torch(norm: type[CellNorm]) -> None:
     torch.manual_seed(1)
     lstm, frames = las.LSTM(INPUT, HIDDEN, cell=partial(las.LNJoinedLSTMCell, norm=norm)), torch.randn(7, 2, INPUT)

@@ -116,6 +116,7 @@ def test_planted_links_are_not_followed(code: int, fresh: Path) -> None:
 
 
 @compiles
+@pytest.mark.slow
 def test_a_library_that_computes_something_else_is_refused(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = shutil.copytree(cpp_build.SOURCES, fresh / "sources", ignore=shutil.ignore_patterns("*.py", "__py*"))
     text = (sources / "vectors.h").read_text("utf-8")
