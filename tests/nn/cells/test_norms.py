@@ -18,6 +18,7 @@ from options import attention, part
 from parameters import moved
 from speller_cases import VALUE, VOCAB, plain, results
 from speller_cases import material as encoded
+from tiers import rest_slow
 
 import las
 from las.nn.cells.base import CELL_NORMS
