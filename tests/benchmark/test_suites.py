@@ -52,8 +52,8 @@ def test_an_update_of_each_row_of_a_recipe() -> None:
         "suite=recipe",
         "recipe=norms",
         "tier=smoke",
-        "repeats=2",
-        "budget_s=0.1",
+        "repeats=1",
+        "budget_s=0.01",
         "seconds=[0.3,0.4]",
         "device=cpu",
     ]

@@ -191,7 +191,7 @@ def test_half_precision_is_finite_and_near(name: str, dtype: torch.dtype) -> Non
 
 @pytest.mark.unchecked
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # torch itself uses it
-@pytest.mark.parametrize("name", rest_slow(STEPS, keep=1))
+@pytest.mark.parametrize("name", rest_slow(STEPS, keep=0))
 def test_it_is_compiled_and_exported(name: str) -> None:
     """Frame by frame by torch.compile; for any length by the kernel of the programs of a bundle."""
     torch.compiler.reset()
