@@ -17,8 +17,7 @@ from torch.nn import functional
 from las.analysis.state_guard import evaluating
 from las.data.loader import Batch
 from las.nn.attention.base import AttentionMemory
-from las.nn.cells.base import LSTMCell
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import LSTMCell, RecurrentCell
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.latency_controlled import LatencyControlledListener
 from las.nn.model import ListenAttendSpell

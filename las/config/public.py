@@ -8,8 +8,7 @@ from typing import Any
 
 _CLASSES = {
     # cells
-    "las.nn.cells.recurrent": "RecurrentCell",
-    "las.nn.cells.base": "LSTMCell",
+    "las.nn.cells.base": "RecurrentCell LSTMCell",
     "las.nn.cells.norms": "CellNorm LayerNorm RMSNorm DynamicTanh NoNorm",
     "las.nn.cells.lstm": "PlainLSTMCell",
     "las.nn.cells.ln_global": "LNGlobalLSTMCell",
@@ -127,8 +126,7 @@ _TOOLS = {
     "las.decoding.transcription": "Transcription",
     "las.decoding.stream": "Stream",
     "las.nn.lstm": "LSTM",
-    "las.nn.cells.base": "LSTMState",
-    "las.nn.cells.recurrent": "HiddenState",
+    "las.nn.cells.base": "LSTMState HiddenState",
     "las.nn.attention.base": "Attention",
     "las.nn.losses": "TrainingLoss",
     "las.nn.kernels.base": "unroll",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from las.data.tokenizers import Tokenizer
 from las.lm import vocabulary
-from las.nn.cells.recurrent import State
+from las.nn.cells.base import State
 from las.nn.ctc import CTCOutput
 from las.nn.kernels import choice
 from las.nn.model import FeatureAugmentation, Trainable, TrainingBatch

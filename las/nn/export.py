@@ -26,7 +26,7 @@ from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram
 
 from las.nn.attention.base import AttentionMemory
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State
 from las.nn.kernels import choice
 from las.nn.kernels.base import Cell, Gates, InputGates, Kernel, Lengths, States, Unrolled, chosen, one_by_one
 from las.nn.model import ListenAttendSpell

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.config.build import require
-from las.nn.cells.recurrent import State
+from las.nn.cells.base import State
 from las.nn.listener import Levels, Listener, Reduced
 from las.nn.normalisation import Lengths, Rows, reverse
 from las.nn.rnn import BidirectionalLayer

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.config.build import require, shown
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import RecurrentCell
 from las.nn.dropout import Dropout, DropoutFactory
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import allocator

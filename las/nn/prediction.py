@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from las.config.build import require
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State
 from las.nn.dropout import Dropout
 from las.nn.rnn import CellFactory, RecurrentLayer
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import (
     PLAIN,

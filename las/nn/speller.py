@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from las.config.build import require
 from las.nn.attention.base import Attention, AttentionMemory, State
-from las.nn.cells import recurrent
+from las.nn.cells import base as cells
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
@@ -53,7 +53,7 @@ FIRST_INPUTS = ("embedding", "zeros")
 class SpellerState(NamedTuple):
     """The state of a decoding step; every tensor is [batch, beam, ...]."""
 
-    layers: tuple[recurrent.State, ...]
+    layers: tuple[cells.State, ...]
     context: Float[Tensor, "batch beam value"]
     weights: Float[Tensor, "batch beam states"]
     attention: State
@@ -158,8 +158,8 @@ class Speller(ScheduledModule):
         return SpellerState(layers, context, weights, self.attention.initial_state(memory))
 
     @property
-    def _cells(self) -> list[recurrent.RecurrentCell]:
-        return cast(list[recurrent.RecurrentCell], [*self.cells])
+    def _cells(self) -> list[cells.RecurrentCell]:
+        return cast(list[cells.RecurrentCell], [*self.cells])
 
     def embed(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
         """Embed previous tokens; the boundary is the first one."""

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from las.config.build import require
 from las.nn import transducer
-from las.nn.cells.recurrent import State
+from las.nn.cells.base import State
 from las.nn.features import Features, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type

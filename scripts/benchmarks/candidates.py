@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.baselines import BASELINES, NO_STACK, Baseline
 from benchmarks.shapes import Shape
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import RecurrentCell
 from las.nn.kernels import choice
 from las.nn.listener import reduce_time
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer

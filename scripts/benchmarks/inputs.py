@@ -11,7 +11,7 @@ from benchmarks.models import noise
 from las.config.build import Config, build
 from las.data.corpora.base import Corpus
 from las.data.loader import Batch
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import RecurrentCell
 from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime.errors import ConfigError

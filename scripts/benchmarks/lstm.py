@@ -11,8 +11,7 @@ from benchmarks.records import SPREAD_MS, Group, Row, TableColumn, number, text
 from benchmarks.settings import Settings
 from benchmarks.shapes import SHAPES, Shape
 from las.config.build import build, option
-from las.nn.cells.base import LSTMCell
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import LSTMCell, RecurrentCell
 from las.nn.rnn import CellFactory
 from las.training import memory
 

@@ -9,8 +9,7 @@ from options import names, part
 from parameters import moved
 from torch import Tensor
 
-from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.base import LSTMCell, LSTMState, RecurrentCell, State
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.nn.kernels.base import unroll
 from las.nn.nested import mapped

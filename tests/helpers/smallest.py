@@ -17,9 +17,8 @@ from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Search
 from las.decoding.scorers.base import BatchConstraint, BatchScorer, Constraint, Scorer, SearchStep, State
 from las.nn.attention.base import Attention
-from las.nn.cells.base import NUM_GATES, LSTMCell
+from las.nn.cells.base import NUM_GATES, LSTMCell, RecurrentCell
 from las.nn.cells.norms import CellNorm
-from las.nn.cells.recurrent import RecurrentCell
 from las.nn.features import Features
 from las.nn.listener import FrontEnd
 from las.nn.losses import TrainingLoss

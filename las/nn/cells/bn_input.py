@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.cells.recurrent import Frames, Gates, Mask
+from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell, Mask
 from las.nn.normalisation import RunningMoments, moment_norm
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
-from las.nn.cells.recurrent import Gates, Hidden, Mask
+from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.nn.normalisation import RunningMoments, moment_norm
 
 

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.recurrent import Gates, Hidden, Mask
+from las.nn.cells.base import Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ConfigError
 

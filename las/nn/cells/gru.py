@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.recurrent import (
+from las.nn.cells.base import (
     Frames,
     Gates,
     Hidden,

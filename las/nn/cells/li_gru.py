@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from las.nn.cells.base import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 from las.nn.cells.norms import CellNorm, LayerNorm
-from las.nn.cells.recurrent import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 
 NUM_BLOCKS = 2
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from las.nn.cells.recurrent import Frames, Gates, Hidden, HiddenState, Lengths, Mask, RecurrentCell, reached
+from las.nn.cells.base import Frames, Gates, Hidden, HiddenState, Lengths, Mask, RecurrentCell, reached
 
 Steps = Float[Tensor, "batch frames hidden"]
 """Numbers for each unit and frame."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from las.nn.cells.base import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 from las.nn.cells.gru import NUM_BLOCKS, updated
 from las.nn.cells.norms import CellNorm, LayerNorm
-from las.nn.cells.recurrent import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 
 
 class LNGRUCell(RecurrentCell):

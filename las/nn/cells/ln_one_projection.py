@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.cells.recurrent import Frames, Gates, Hidden
+from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 from las.runtime.errors import require_known
 
 PROJECTIONS = ("input", "recurrent")

@@ -5,8 +5,8 @@ c_t = clip(sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g), -cap, cap)
 
 from typing import Any
 
+from las.nn.cells.base import Hidden
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
-from las.nn.cells.recurrent import Hidden
 from las.runtime.errors import ArgumentError
 
 

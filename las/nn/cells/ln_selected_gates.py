@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.cells.recurrent import Gates, Hidden
+from las.nn.cells.base import NUM_GATES, Gates, Hidden, LSTMCell
 from las.runtime.errors import ArgumentError, suggest
 
 GATES = ("i", "f", "g", "o")

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.cells.recurrent import Frames, Gates
+from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell
 
 
 class PlainLSTMCell(LSTMCell):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from las.nn.cells.base import Frames, Gates, Hidden, gate_weight
 from las.nn.cells.linear import LinearCell
-from las.nn.cells.recurrent import Frames, Gates, Hidden, gate_weight
 
 NUM_BLOCKS = 3
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
-from las.nn.cells.recurrent import Frames, Gates, gate_weight
+from las.nn.cells.base import NUM_GATES, Frames, Gates, LSTMCell, LSTMState, gate_weight
 from las.runtime.errors import ArgumentError
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from las.config.build import require
-from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.recurrent import Gates, Mask
+from las.nn.cells.base import Gates, LSTMCell, LSTMState, Mask
 from las.nn.cells.wrapper import WrapperLSTMCell
 from las.runtime.errors import ArgumentError, ConfigError
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.recurrent import Frames, Gates, Hidden, RecurrentCell, gate_weight
+from las.nn.cells.base import Frames, Gates, Hidden, RecurrentCell, gate_weight
 
 NUM_BLOCKS = 4
 

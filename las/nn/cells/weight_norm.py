@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from las.nn.cells.base import NUM_GATES, LSTMCell
-from las.nn.cells.recurrent import Frames, Gates, Hidden
+from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 
 
 def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "rows"]) -> Float[Tensor, "rows columns"]:

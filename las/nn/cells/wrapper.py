@@ -7,8 +7,7 @@ Wherever a config chooses a cell, it may choose a wrapper and the cell inside it
 from collections.abc import Callable
 from typing import Any
 
-from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.recurrent import Frames, Gates, Hidden, Mask
+from las.nn.cells.base import Frames, Gates, Hidden, LSTMCell, LSTMState, Mask
 from las.runtime.errors import ConfigError
 
 

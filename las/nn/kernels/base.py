@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState, RecurrentCell, State
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
-from las.nn.cells.recurrent import RecurrentCell, State
 from las.nn.nested import filled
 from las.nn.normalisation import mask_of, reverse
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from las.nn.cells.base import LSTMCell
-from las.nn.cells.recurrent import RecurrentCell
+from las.nn.cells.base import LSTMCell, RecurrentCell
 from las.nn.kernels.base import CLASSES, PLAIN, Kernel, norm_of, uncompiled
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel

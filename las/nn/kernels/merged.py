@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from las.nn.cells.base import LSTMState
+from las.nn.cells.base import LSTMState, reached
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
-from las.nn.cells.recurrent import reached
 from las.nn.kernels.base import (
     Cell,
     Frames,

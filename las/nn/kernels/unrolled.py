@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from las.nn.cells.recurrent import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State
 from las.nn.kernels.base import Cell, Frames, Kernel, Lengths, States, Unrolled, one_by_one
 from las.nn.normalisation import mask_of
 
