@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from rich.table import Table
+from torch.nn import functional
 
 from las.analysis import plots
 from las.analysis.probe import Probe
@@ -16,15 +17,13 @@ from las.analysis.state_guard import evaluating
 @torch.no_grad()
 def measure(subject: Probe) -> dict[str, Any]:
     """Return the mean context [size] over all tokens and ends of the batches of the next update, and their number."""
-    model = subject.model
-    speller, total, count = model.speller, torch.zeros((), dtype=torch.float64), 0
+    model, speller = subject.model, subject.model.speller
+    total, count = torch.zeros((), dtype=torch.float64), 0
     with evaluating(model):
         for batch in subject.batches:
             memory, _ = model.listen(batch.waveforms, batch.num_samples)
-            state, previous = (
-                speller.start(memory),
-                torch.nn.functional.pad(batch.targets, (1, 0), value=speller.boundary),
-            )
+            state = speller.start(memory)
+            previous = functional.pad(batch.targets, (1, 0), value=speller.boundary)
             for step in range(previous.shape[1]):
                 _, state = speller.step(previous[:, step : step + 1], memory, state)
                 total = total + state.context[(batch.num_tokens >= step).to(model.device), 0].double().sum(0).cpu()

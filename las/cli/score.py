@@ -1,5 +1,6 @@
 """The verb `score`: files in, an error rate out. It needs no torch, so that it answers quickly."""
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -113,6 +114,7 @@ def transcripts(config: Config) -> ScoredTest:
     speakers = {name: transcript.speaker for name, transcript in references.items()}
     rules = replace(_rules(config), optional_words=config["optional_words"] or convention.rules.optional_words)
 
+    @functools.cache
     def read(path: Path) -> Transcripts:
         return transcript_files.read(hypotheses_of_run(path, references) if path.is_dir() else path, ignore_case)
 

@@ -31,6 +31,8 @@ class Spelled(NamedTuple):
 class AttentionPath:
     """The most probable token at each stop, as many as `limits` allow for the states of a sentence so far."""
 
+    reads_ctc = False
+
     def __init__(self, speller: Speller, attention: MonotonicChunkwiseAttention, limits: LengthLimit) -> None:
         self.speller, self.attention, self.limits = speller, attention, limits
 

@@ -108,14 +108,18 @@ class StreamState(NamedTuple):
 
 @runtime_checkable
 class StreamSearch(Protocol):
-    """A search that reads each state once."""
+    """A search that reads each state once: the log-probabilities of CTC there, or the encoded state itself."""
+
+    reads_ctc: bool
 
     def step(self, state: StreamState, row: Tensor, /) -> StreamState:
-        """Return the state after one more encoded state: its log-probabilities [vocab] by CTC on the CPU, or itself."""
+        """Return the state after one more row, [vocab] on the CPU with `reads_ctc`, else [value]."""
 
 
 class BestPath:
     """The most probable symbol of each state; repeated ones are one, blanks none (Graves et al. 2006, section 3.2)."""
+
+    reads_ctc = True
 
     def step(self, state: StreamState, log_probs: Tensor) -> StreamState:
         symbol = int(log_probs.argmax())
@@ -146,6 +150,8 @@ class PrefixBeam:
     >>> [(each.tokens, round(math.exp(each.score), 2)) for each in state.hypotheses]
     [((1,), 0.64), ((), 0.36)]
     """
+
+    reads_ctc = True
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -85,7 +85,7 @@ class Stream:
         self.sample_rate = self.transcriber.sample_rate if sample_rate is None else sample_rate
         require("sample_rate", self.sample_rate, 1)
         self.search = stream_search(self.transcriber.search, self.model)
-        if self.model.ctc is None and not isinstance(self.search, AttentionPath):
+        if self.search.reads_ctc and self.model.ctc is None:
             raise ConfigError(
                 f"this {type(self.model).__name__} has no CTC, which results while somebody speaks come from: train "
                 "with model=ctc_small_unidirectional, or loss=joint_ctc and a listener that does not wait"
@@ -147,7 +147,7 @@ class Stream:
         piece = samples.to(self.model.device).unsqueeze(0)
         encoded, self._encoding = self.model.encode_piece(piece, self._encoding, is_last)
         rows: Tensor = encoded[0]
-        if not isinstance(self.search, AttentionPath):
+        if self.search.reads_ctc:
             assert self.model.ctc is not None
             rows = self.model.ctc(encoded)[0].cpu()
         if rows.isnan().any():

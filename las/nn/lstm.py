@@ -13,11 +13,10 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from las.config import build
-from las.nn.cells.base import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State, values_are_unknown
 from las.nn.cells.gru import GRUCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
-from las.nn.kernels.base import values_are_unknown
 from las.nn.nested import filled
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime.errors import ArgumentError

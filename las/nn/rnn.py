@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from las.nn.cells.base import RecurrentCell, State
+from las.nn.cells.base import RecurrentCell, State, values_are_unknown
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import (
     PLAIN,
@@ -17,7 +17,6 @@ from las.nn.kernels.base import (
     Unrolled,
     twice_differentiable,
     uncompiled,
-    values_are_unknown,
 )
 from las.nn.normalisation import reverse
 from las.runtime.errors import ConfigError

@@ -33,8 +33,8 @@ def read(path: str | Path, ignore_case: bool = False, reference: bool = False) -
     Formats by file name: `.trn` has lines `words (id)`, lines that begin with `;;` or `**` are comments, and the
     speaker is the id up to the first `-`, or the first `_` where it has none (sclite's `-i spu_id`); `.jsonl` has one
     object per line with `id`, `text` and, optionally, `speaker`: manifests as well as hypotheses, whose `words` may
-    have confidences. With `ignore_case`
-    ids come out in lower case, as sclite compares them. Raises DataError naming file and line.
+    have confidences. With `ignore_case` ids come out in lower case, as sclite compares them. Raises DataError naming
+    file and line.
     """
     path = Path(path)
     readers = {".trn": _read_trn, ".jsonl": _read_json}

@@ -155,6 +155,11 @@ def reached(
     return torch.cat([first.unsqueeze(1), hidden], dim=1)[rows, num_frames.to(hidden.device, non_blocking=True)]
 
 
+def values_are_unknown() -> bool:
+    """Return True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 class LSTMState(NamedTuple):
     """The state of an LSTM after a frame: h and c, both [batch ..., hidden_size]; never changed in place.
 
@@ -287,8 +292,8 @@ class LSTMCell(RecurrentCell):
     def _fusible(self, gates: Gates, cell: Hidden) -> bool:
         """Return True if torch has one kernel for this update, whose operations take a GPU longer to start."""
         unbounded = type(self).bounded is LSTMCell.bounded
-        traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        return unbounded and not traced and torch.cuda.is_available() and gates.shape[:-1] == cell.shape[:-1]
+        exists = torch.cuda.is_available() and not values_are_unknown()
+        return unbounded and exists and gates.shape[:-1] == cell.shape[:-1]
 
     def _fused(self, gates: Gates, cell: Hidden) -> LSTMState:
         """Return `update_memory` of a cell without a norm or bound of its memory, by one kernel of a GPU."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState, RecurrentCell, State
+from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState, RecurrentCell, State, values_are_unknown
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
@@ -75,11 +75,6 @@ class Kernel:
     def layer(self, cells: Sequence[Cell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
         """`recurrence` from the frames themselves, whose padding may hold anything."""
         return self.recurrence(cells, input_gates(cells, frames, num_frames), num_frames, states)
-
-
-def values_are_unknown() -> bool:
-    """Return True while a program is traced (torch.compile, torch.export) or vectorised (torch.func)."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def input_gates(cells: Sequence[RecurrentCell], frames: Frames, num_frames: Lengths) -> InputGates:
