@@ -81,6 +81,10 @@ VERBS = {
         "vote on the hypotheses of several systems, word by word",
         "hypotheses=[a.jsonl,b.jsonl] output=voted.jsonl",
     ),
+    "rescore": Verb(
+        "rank n-best lists again with another language model",
+        "hypotheses=dev.jsonl language_model=runs/lm/an4/seed1 output=rescored.jsonl",
+    ),
     "train_lm": Verb("train an LSTM language model of transcripts or a text", AN4, TRAINS_ON, LM, "language_model"),
     "align": Verb("times of phones and words, by HMMs trained from a flat start", f"{AN4} output=an4.ctm"),
     "lexicon": Verb("make a pronouncing dictionary of a corpus and a text", f"{AN4} output=words.dic"),

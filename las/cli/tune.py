@@ -98,16 +98,16 @@ def weight_grid(weights: Mapping[str, Any], exponents: Any, search: Search) -> l
             "tune needs a beam search with scorers: search=beam_lm or search=beam_ctc_lm; for an acoustic model "
             "search=phone_bigram, or for words search=word_graph"
         )
-    lists = _lists(weights, "weights.")
-    _lists({LENGTH: exponents}, "")
-    for name in lists.keys() - search.components.scorers.keys():
+    given = lists(weights, "weights.")
+    lists({LENGTH: exponents}, "")
+    for name in given.keys() - search.components.scorers.keys():
         raise ConfigError(
             f"weights.{name}: the search has no such scorer: leave it out (weights.{name}=null), or add it "
             "(configs/scorer has them, search=beam_lm and search=beam_ctc_lm have language models)"
         )
     return [
-        {**dict(zip(lists, map(float, chosen), strict=True)), LENGTH: float(exponent)}
-        for exponent, *chosen in itertools.product(exponents, *lists.values())
+        {**dict(zip(given, map(float, chosen), strict=True)), LENGTH: float(exponent)}
+        for exponent, *chosen in itertools.product(exponents, *given.values())
     ]
 
 
@@ -116,18 +116,19 @@ def scale_grid(scales: Mapping[str, Any], insertion: str) -> list[Point]:
 
     Raises ConfigError for values that are no lists of numbers.
     """
-    lists = _lists(scales, "scales.")
-    names = [insertion if name == "insertion" else name for name in lists]
-    return [dict(zip(names, map(float, chosen), strict=True)) for chosen in itertools.product(*lists.values())]
+    given = lists(scales, "scales.")
+    names = [insertion if name == "insertion" else name for name in given]
+    return [dict(zip(names, map(float, chosen), strict=True)) for chosen in itertools.product(*given.values())]
 
 
-def _lists(values: Mapping[str, Any], section: str) -> dict[str, list[float]]:
-    lists = {name: listed for name, listed in values.items() if listed is not None or not section}
-    for name, listed in lists.items():
+def lists(values: Mapping[str, Any], section: str) -> dict[str, list[float]]:
+    """Return the lists of a section that are not null. Raises ConfigError for what is no list of numbers."""
+    given = {name: listed for name, listed in values.items() if listed is not None or not section}
+    for name, listed in given.items():
         check_value(f"{section}{name}", listed, list[float])
         if not listed:
             raise ConfigError(f"{section}{name}=[] should list values, for example [0.0,0.1,0.3]")
-    return lists
+    return given
 
 
 def with_weights(search: BeamSearch, point: Point) -> BeamSearch:

@@ -77,10 +77,14 @@ def entry(decoded: Decoded, tokens: Tokenizer, nbest: int, temperature: float = 
         }
         for each in decoded.hypotheses
     ]
-    if nbest == 1:
-        return written
+    return written if nbest == 1 else with_confidences(written | {"nbest": listed}, temperature)
+
+
+def with_confidences(written: dict[str, Any], temperature: float) -> dict[str, Any]:
+    """Return an utterance with an n-best list with the confidences of its first text and of the words of it."""
+    listed = written.pop("nbest")
     texts = [str(each["text"]) for each in listed]
-    probabilities = confidence.posteriors([each.score for each in decoded.hypotheses])
+    probabilities = confidence.posteriors([each["score"] for each in listed])
     sure = confidence.of_words(texts, probabilities, temperature)
     same = sum(each for text, each in zip(texts, probabilities, strict=True) if text == texts[0])
     return written | {

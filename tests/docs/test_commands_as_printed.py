@@ -17,7 +17,7 @@ from las.cli import main
 
 Run = Callable[..., str]
 README, RECIPES, ANALYSIS, SWEEPS = "README.md", "docs/results.md", "docs/analysis.md", "docs/runs.md"
-TRAINING_PAGE = "docs/training.md"
+TRAINING_PAGE, LM_PAGE = "docs/training.md", "docs/language_models.md"
 CORPUS = [
     *("corpus.train_utterances=16", "corpus.dev_utterances=4", "corpus.test_utterances=4"),
     *("corpus.train_speakers=4", "corpus.dev_speakers=2", "corpus.test_speakers=2"),
@@ -122,6 +122,9 @@ def test_language_models(session: Path, run: Run) -> None:
     run(README, "las train_lm ", *CORPUS, *TEXT_TRAINING)
     assert "phones.arpa" in run(README, "las perplexity ", *CORPUS)
     assert "known times" in run(README, "las align ", *CORPUS)
+    run(LM_PAGE, "las decode checkpoint=runs", f"checkpoint={RUN}", "search.size=2", "search.nbest=2")
+    of_run = ["language_model=runs/lm/synthetic_hard/seed1", f"references={RUN}/references.dev.jsonl"]
+    assert "oracle" in run(LM_PAGE, "las rescore hypotheses=dev.jsonl", *of_run)
     imported = run("docs/hybrid.md", "las align corpus=synthetic_hard import=", *CORPUS)
     assert "24 utterances" in imported
     run(README, "las tune ", *PAIR, *SEARCH, "output=tuned.yaml")
