@@ -30,6 +30,8 @@ DOCS = Path(__file__).parents[1]
 NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
 BEGIN, END = "<!-- of results.json: begin -->\n", "<!-- of results.json: end -->\n"
 BEGIN_EXCHANGED, END_EXCHANGED = "<!-- exchanged: begin -->\n", "<!-- exchanged: end -->\n"
+LOG = DOCS / "test_clean.jsonl"
+BEGIN_LOG, END_LOG = "<!-- of test_clean.jsonl: begin -->\n", "<!-- of test_clean.jsonl: end -->\n"
 EXCHANGED, UNCHANGED = "exchange_", "exchange_none"
 HEADINGS = ("name", "what", "test WER", "interval of", "seeds", "dev WER", "minutes next to other work", "commit")
 PER_SEED = ("seeds", "each", "dev", "minutes")
@@ -114,9 +116,15 @@ def interval(tests: Sequence[Measure]) -> list[float] | None:
 def command(folder: Path) -> str:
     """The command of a training as anybody types it, without the keys that change no result."""
     program, *words = json.loads((folder / "environment.json").read_text())["command"].split()
+    return typed(program, words)
+
+
+def typed(program: str, words: Sequence[str]) -> str:
+    """A command without the keys that change no result and the place of the corpus."""
     script = [Path(program).stem] if Path(program).parent.name == "scripts" else []
     last = {word.partition("=")[0]: word for word in words if not word.startswith(LEFT_OUT)}
-    kept = ["corpus.root=AN4" if key == "corpus.root" else word for key, word in last.items()]
+    root = "corpus.root=LibriSpeech" if last.get("corpus") == "corpus=mini_librispeech" else "corpus.root=AN4"
+    kept = [root if key == "corpus.root" else word for key, word in last.items()]
     return "las " + shlex.join([*script, *kept])
 
 
@@ -131,7 +139,7 @@ def table(numbers: list[dict[str, Any]]) -> str:
             percent(each),
             each["interval_of"],
             ", ".join(map(str, each["seeds"])),
-            ", ".join(f"{100 * dev:.1f} %" for dev in each["dev"]),
+            ", ".join("" if dev is None else f"{100 * dev:.1f} %" for dev in each["dev"]),
             ", ".join(map(str, each["minutes"])),
             ", ".join(f"`{commit[:7]}`" for commit in each["commit"].split(", ")),
         )
@@ -176,7 +184,28 @@ def with_table(page: str, numbers: list[dict[str, Any]]) -> str:
     """The page with the tables between their marks."""
     changes = [each for each in numbers if each["name"].startswith(EXCHANGED)]
     page = _between(page, BEGIN, END, table([each for each in numbers if each not in changes]))
-    return _between(page, BEGIN_EXCHANGED, END_EXCHANGED, exchanged(changes)) if changes else page
+    page = _between(page, BEGIN_EXCHANGED, END_EXCHANGED, exchanged(changes)) if changes else page
+    return _between(page, BEGIN_LOG, END_LOG, table(rows)) if (rows := logged()) else page
+
+
+def logged() -> list[dict[str, Any]]:
+    """The rows of the log of test-clean as entries of a table."""
+    lines = [json.loads(line) for line in LOG.read_text("utf-8").splitlines()] if LOG.exists() else []
+    rows: dict[str, dict[str, Any]] = {}
+    for line in sorted(lines, key=lambda line: int(line["seed"])):
+        row = rows.setdefault(line["row"], {"name": line["row"], "what": line["what"], "tests": []})
+        row["tests"].append(Measure("wer", line["wer"], tuple(line["interval"])))
+        for key, value in (("seeds", "seed"), ("dev", "dev"), ("minutes", "minutes"), ("commits", "commit")):
+            row.setdefault(key, []).append(line[value])
+        program, *words = line["command"].split()
+        searched = "" if not line["search"] else f"\nlas decode checkpoint=RUN {shlex.join(line['search'])}"
+        row["command"] = f"{typed(program, words)}{searched}"
+    for row in rows.values():
+        tests = row.pop("tests")
+        row["value"], row["interval"] = fmean(test.value for test in tests), interval(tests)
+        row["interval_of"] = "speakers" if len(tests) == 1 else f"{len(tests)} seeds"
+        row["commit"] = ", ".join(dict.fromkeys(row.pop("commits")))
+    return [*rows.values()]
 
 
 def _between(page: str, begin: str, end: str, text: str) -> str:

@@ -1,15 +1,18 @@
 """Decode test-clean with a finished LibriSpeech training, once for each row of the final table and seed.
 
-    python docs/made_by/final_test.py row=librispeech5 checkpoint=runs/librispeech5/mini_librispeech/seed1 [search=...]
+    python docs/made_by/final_test.py row=NAME what="attention and CTC" checkpoint=RUN corpus.root=... [search=... ...]
+    python docs/made_by/final_test.py row=NAME what="the same, rescored" hypotheses=rescored.jsonl checkpoint=RUN ...
 
 Nothing is chosen on test-clean: a training never evaluates it, and this command appends a line to the log and refuses a
-row and seed that have one. corpus.root=... is another tree of LibriSpeech than that of the training.
+row and seed that have one. corpus.root=... is the tree with test-clean, if it is another one than that of the training.
+The hypotheses stay in the run folder (decoded/hypotheses.test-clean.ROW.jsonl); `hypotheses=` scores those that were
+rescored from them. dev=0.42 notes the error rate by which the row was chosen. The table of the log is written by
+collect_results.py.
 """
 
 import datetime
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,8 @@ from las.decoding import evaluation, tuned_search
 from las.decoding.transcriber import load
 from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError
-from las.scoring import error_rates
-from las.storage import atomic, bounded
+from las.scoring import error_rates, transcript_files
+from las.storage import atomic, bounded, run_summary
 from las.storage.run_directory import commit
 from las.training import data_preparation
 
@@ -37,9 +40,12 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if not given.get("row") or not given.get("checkpoint"):
         raise ConfigError("give row=NAME and checkpoint=RUN")
-    row, root = given.pop("row"), given.pop("corpus.root", None)
-    config = tuned_search.compose("decode", [f"{key}={value}" for key, value in given.items()] + [f"split={PART}"])
-    transcriber = load(config["checkpoint"], build(config["search"], where="search"))
+    row, root, stored = (given.pop(name, None) for name in ("row", "corpus.root", "hypotheses"))
+    what, dev = given.pop("what", row), given.pop("dev", None)
+    searched = [f"{key}={value}" for key, value in given.items() if key != "checkpoint"]
+    config = tuned_search.compose("decode", [f"checkpoint={given['checkpoint']}", *searched, f"split={PART}"])
+    run = Path(config["checkpoint"])
+    transcriber = load(run, build(config["search"], where="search"))
     training = transcriber.config
     key = {"row": row, "seed": training["seed"]}
     if any(key.items() <= line.items() for line in lines(log)):
@@ -48,13 +54,22 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
     corpus = build(values, where="corpus")
     (split,) = corpus.splits[1:]
     utterances = data_preparation.prepared(corpus, training["data_dir"])[split]
-    with tempfile.TemporaryDirectory() as folder:
-        score = evaluation.decode_split(transcriber, corpus, split, utterances, Path(folder) / "hypotheses.jsonl")
+    if stored is None:
+        output = run / "decoded" / f"hypotheses.{PART}.{row}.jsonl"
+        score = evaluation.decode_split(transcriber, corpus, split, utterances, output)
+    else:
+        texts = {name: each.text for name, each in transcript_files.read(stored).items()}
+        score = corpus.score(split, utterances, texts)
+    environment = bounded.parse((run / "environment.json").read_bytes())
     line = {
         **key,
+        "what": what,
+        "dev": None if dev is None else float(dev),
         **error_rates.as_dict(score, corpus.metric),
-        "search": repr(transcriber.search),
+        "search": searched if stored is None else [f"hypotheses={Path(stored).name}"],
         "checkpoint": config["checkpoint"],
+        "command": environment["command"],
+        "minutes": round(run_summary.read(run).minutes or 0.0),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
     }

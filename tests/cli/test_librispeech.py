@@ -14,6 +14,7 @@ from tiny import MODEL, QUICK, SHORT
 from las.runtime.errors import ConfigError
 
 FINAL = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "final_test.py"))
+COLLECT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "collect_results.py"))
 TEXTS = ("YES", "NO", "GO ON", "YES NO", "STOP", "GO", "NO NO", "STOP IT")
 LISTENER = [each for each in MODEL if "speller" not in each]
 
@@ -58,12 +59,18 @@ def test_from_a_tree_to_words_and_the_log_of_test_clean(
     assert {word for text in texts(root / "h.jsonl") for word in text.split()} <= {w for t in TEXTS for w in t.split()}
 
     log = tmp_path / "log.jsonl"
-    line = FINAL["final_test"](["row=ctc", "checkpoint=run", *words], log)
+    line = FINAL["final_test"](["row=ctc", "checkpoint=run", "dev=0.5", *words], log)
     assert (line["row"], line["seed"], line["utterances"]) == ("ctc", 1, 2) and line["wer"] >= 0
     with pytest.raises(ConfigError, match="read once"):
         FINAL["final_test"](["row=ctc", "checkpoint=run"], log)
-    FINAL["final_test"](["row=ctc_greedy", "checkpoint=run", "search=greedy"], log)
-    assert [line["row"] for line in FINAL["lines"](log)] == ["ctc", "ctc_greedy"]
+    kept = "hypotheses=run/decoded/hypotheses.test-clean.ctc.jsonl"
+    again = FINAL["final_test"](["row=rescored", "checkpoint=run", kept], log)
+    assert [again[key] for key in ("wer", "insertions", "dev")] == [line["wer"], line["insertions"], None]
+    monkeypatch.setitem(COLLECT["logged"].__globals__, "LOG", log)
+    row, other = COLLECT["logged"]()
+    assert (row["name"], other["name"], row["seeds"], row["dev"]) == ("ctc", "rescored", [1], [0.5])
+    assert "search=beam_words" in row["command"] and row["command"].startswith("las ")
+    assert "| `ctc` |" in COLLECT["table"]([row, other])
 
 
 def test_every_row_and_seed_was_decoded_on_test_clean_at_most_once() -> None:
