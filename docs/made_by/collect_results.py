@@ -22,9 +22,11 @@ from typing import Any
 from las.cli import score as scoring
 from las.cli.main import main
 from las.config.build import compose
+from las.reproduction import charts
 from las.reproduction.statistics import student_quantile
 from las.storage import run_summary
 from las.storage.run_summary import Measure
+from las.training import plots
 
 DOCS = Path(__file__).parents[1]
 NUMBERS, PAGE = DOCS / "results.json", DOCS / "results.md"
@@ -85,6 +87,19 @@ def joined(new: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]
     commits = sorted({*stored["commit"].split(", "), new["commit"]})
     of = {"interval": interval([Measure("wer", value) for value in each]), "interval_of": f"{len(each)} seeds"}
     return new | columns | of | {"value": fmean(each), "commit": ", ".join(commits)}
+
+
+def draw_curves(path: Path) -> None:
+    """Draw the error rate of dev over the minutes of each training in the log of test-clean."""
+    figure = plots.blank_figure(6.0, 3.0)
+    axes = charts.in_grey(figure.add_subplot(), "minutes of one core", "dev WER %, greedy")
+    for number, line in enumerate({line["checkpoint"]: line for line in log_lines()}.values()):
+        minutes, rates = zip(*line["curve"], strict=True)
+        label, colour = f"{line['row']}, seed {line['seed']}", charts.COLOURS[number % len(charts.COLOURS)]
+        axes.plot(minutes, [100 * rate for rate in rates], color=colour, linewidth=1.2, label=label)
+    axes.set_ylim(0, 100)
+    axes.legend(frameon=False, fontsize=charts.SMALL, labelcolor=charts.GREY)
+    path.write_text(charts.svg(figure), "utf-8")
 
 
 def is_same(first: str, second: str) -> bool:
@@ -188,11 +203,15 @@ def with_table(page: str, numbers: list[dict[str, Any]]) -> str:
     return _between(page, BEGIN_LOG, END_LOG, table(rows)) if (rows := logged()) else page
 
 
+def log_lines() -> list[dict[str, Any]]:
+    """The log of test-clean; empty before the first line."""
+    return [json.loads(line) for line in LOG.read_text("utf-8").splitlines()] if LOG.exists() else []
+
+
 def logged() -> list[dict[str, Any]]:
     """The rows of the log of test-clean as entries of a table."""
-    lines = [json.loads(line) for line in LOG.read_text("utf-8").splitlines()] if LOG.exists() else []
     rows: dict[str, dict[str, Any]] = {}
-    for line in sorted(lines, key=lambda line: int(line["seed"])):
+    for line in sorted(log_lines(), key=lambda line: int(line["seed"])):
         row = rows.setdefault(line["row"], {"name": line["row"], "what": line["what"], "tests": []})
         row["tests"].append(Measure("wer", line["wer"], tuple(line["interval"])))
         for key, value in (("seeds", "seed"), ("dev", "dev"), ("minutes", "minutes"), ("commits", "commit")):
@@ -222,3 +241,5 @@ if __name__ == "__main__":
         stored = [each for each in stored if each["name"] != added["name"]] + [added]
         NUMBERS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
     PAGE.write_text(with_table(PAGE.read_text("utf-8"), stored), "utf-8")
+    if log_lines():
+        draw_curves(DOCS / "pictures" / "librispeech5.svg")

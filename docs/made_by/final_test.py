@@ -70,6 +70,7 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
         "checkpoint": config["checkpoint"],
         "command": environment["command"],
         "minutes": round(run_summary.read(run).minutes or 0.0),
+        "curve": curve(run),
         "commit": commit(),
         "date": datetime.date.today().isoformat(),
     }
@@ -77,6 +78,18 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
     atomic.write(log, written)
     progress.say(f"{PART}: {error_rates.line(score, corpus.metric)}; appended to {log}")
     return line
+
+
+def curve(run: Path) -> list[list[float]]:
+    """Read the minutes of a training at each validation, pauses left out, and the error rate of dev."""
+    events = bounded.stored_lines(run / "metrics.jsonl")
+    points, minutes, before = [], 0.0, events[0]["time"]
+    for event in events:
+        gap, before = event["time"] - before, event["time"]
+        minutes += gap / 60 if 0 < gap <= run_summary.LONGEST_GAP_S else 0.0
+        if event["event"] == "validation":
+            points.append([round(minutes, 1), round(event["dev_error"], 4)])
+    return points
 
 
 if __name__ == "__main__":

@@ -71,6 +71,9 @@ def test_from_a_tree_to_words_and_the_log_of_test_clean(
     assert (row["name"], other["name"], row["seeds"], row["dev"]) == ("ctc", "rescored", [1], [0.5])
     assert "search=beam_words" in row["command"] and row["command"].startswith("las ")
     assert "| `ctc` |" in COLLECT["table"]([row, other])
+    COLLECT["draw_curves"](tmp_path / "curves.svg")
+    assert "<svg" in (tmp_path / "curves.svg").read_text()
+    assert [len(point) for point in line["curve"]] == [2, 2]
 
 
 def test_every_row_and_seed_was_decoded_on_test_clean_at_most_once() -> None:
