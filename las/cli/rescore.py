@@ -95,7 +95,7 @@ def read(path: str) -> list[Entry]:
         try:
             entry = bounded.parse_object(line.encode())
             for each in entry["nbest"]:
-                _ = each["text"].split(), float(each["score"]), float(each["scores"].get("lm", 0.0))
+                _ = each["text"].split(), float(each["score"]), float(own_lm(each))
             if not entry["nbest"] or not isinstance(entry["id"], str):
                 raise ValueError("an empty list")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -109,17 +109,18 @@ def read(path: str) -> list[Entry]:
     return entries
 
 
+def own_lm(hypothesis: Entry) -> float:
+    """Return the log-probability by the language model of the search; 0 where it had none."""
+    scores: dict[str, float] = hypothesis["scores"]
+    return scores.get("lm", scores.get("word_lm", 0.0))
+
+
 def terms(entries: Sequence[Entry], lm: str, strict: bool = False) -> list[np.ndarray]:
     """Return what weights multiply, for each list (see `Lists`); a text that occurs twice is scored once."""
     texts = list(dict.fromkeys(each["text"] for entry in entries for each in entry["nbest"]))
     log_prob = dict(zip(texts, text_log_probs(lm, texts, strict), strict=True))
     return [
-        np.array(
-            [
-                [log_prob[each["text"]], each["scores"].get("lm", 0.0), len(each["text"].split())]
-                for each in entry["nbest"]
-            ]
-        )
+        np.array([[log_prob[each["text"]], own_lm(each), len(each["text"].split())] for each in entry["nbest"]])
         for entry in entries
     ]
 
