@@ -64,8 +64,14 @@ def test_focal_loss_of_a_certain_frame_is_finite() -> None:
     assert logits.grad is not None and torch.isfinite(logits.grad).all()
 
 
-def test_utterances_in_a_batch_are_as_they_are_alone() -> None:
-    trained, both = model(), batch(1.1, 0.7)
+REDUCING = functools.partial(
+    Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=6, time_reduction=(1, 2), input_reduction=3
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"listener": REDUCING}, {"listener": REDUCING, "chunk_size": 20, "chunk_step": 20}])
+def test_utterances_in_a_batch_are_as_they_are_alone(options: dict[str, object]) -> None:
+    trained, both = model(**options), batch(1.1, 0.7)
     keep = Augmentation().features
     together = trained.forward_batch(both, keep)
     alone = [trained.forward_batch(part, keep) for part in both.split(1)]
@@ -76,6 +82,20 @@ def test_utterances_in_a_batch_are_as_they_are_alone() -> None:
     assert num_frames.tolist() == both.num_tokens.tolist()
     one, _ = trained.search_inputs(both.waveforms[1:, : both.num_samples[1]], both.num_samples[1:])
     torch.testing.assert_close(scores.log_posteriors[1:, : num_frames[1]], one.log_posteriors, atol=1e-5, rtol=0)
+
+
+def test_a_row_predicts_its_frames() -> None:
+    trained, given = model(listener=REDUCING, chunk_size=200, chunk_step=200), batch(1.1, 0.7)
+    features, num_frames = trained.features(given.waveforms, given.num_samples)
+    encoded, _ = trained.listener(features, num_frames)
+    weight, bias = trained.output.weight.view(6, 9, -1), trained.output.bias.view(6, 9)
+    rows = [(row, frame) for row, count in enumerate(num_frames.tolist()) for frame in range(count)]
+    expected = [weight[t % 6] @ encoded[row, t // 6] + bias[t % 6] for row, t in rows]
+    output = trained.forward_batch(given, Augmentation().features)
+    torch.testing.assert_close(output.logits, torch.stack(expected), atol=1e-5, rtol=0)
+    assert output.labels.tolist() == [int(given.targets[row, t]) for row, t in rows]
+    whole, _ = trained(given.waveforms, given.num_samples)
+    torch.testing.assert_close(torch.stack([whole[row, t] for row, t in rows]), output.logits, atol=1e-5, rtol=0)
 
 
 def test_frames_without_a_label_are_not_trained_on() -> None:

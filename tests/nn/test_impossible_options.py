@@ -25,7 +25,6 @@ listener = partial(Listener, 3, cell=PlainLSTMCell, hidden_size=4)
 front_end = partial(ConvolutionFrontEnd, 12)
 log_mel, mfcc, gammatone = partial(LogMel, 16000), partial(MFCC, 16000), partial(Gammatone, 8000)
 acoustic = partial(AcousticModel, 16000, 4, features=partial(LogMel, num_mels=8))
-reducing = partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=4, time_reduction=(1, 2))
 glorot = dict.fromkeys(("embedding", "attention", "score", "output", "front_end"), "glorot")
 lstm = LSTMInitialisation(weights="joint")
 initialisation = partial(Initialisation, listener=lstm, speller=lstm, **glorot)
@@ -80,7 +79,6 @@ def attended(name: str, **options: Any) -> None:
         (speller_cases.make, {"readout_reads": "stat"}, "readout_reads='stat' .* state"),
         (speller_cases.make, {"dropout_at": "outpt"}, "dropout_at='outpt' .* output"),
         (acoustic, {"listener": listener, "chunk_step": 60}, "chunk_step=60 .* chunk_size=50"),
-        (acoustic, {"listener": reducing}, r"\[1, 1, 2\]"),
         (LSTMInitialisation, {"weights": "per_gates"}, "weights='per_gates' .* per_gate"),
         (initialisation, {"embedding": "glorott"}, "embedding='glorott' .* glorot"),
         (LabelSmoothedCrossEntropy, {"reduction": "summ"}, "reduction=summ .* sum"),
