@@ -6,8 +6,8 @@
 Nothing is chosen on test-clean: a training never evaluates it, and this command appends a line to the log and refuses a
 row and seed that have one. corpus.root=... is the tree with test-clean, if it is another one than that of the training.
 The hypotheses stay in the run folder (decoded/hypotheses.test-clean.ROW.jsonl); `hypotheses=` scores those that were
-rescored from them. dev=0.42 notes the error rate by which the row was chosen. The table of the log is written by
-collect_results.py.
+rescored from them, by the search that is given. dev=0.42 notes the error rate by which the row was chosen. The table of
+the log is written by collect_results.py.
 """
 
 import datetime
@@ -66,7 +66,8 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
         "what": what,
         "dev": None if dev is None else float(dev),
         **error_rates.as_dict(score, corpus.metric),
-        "search": searched if stored is None else [f"hypotheses={Path(stored).name}"],
+        "search": searched,
+        "hypotheses": stored,
         "checkpoint": config["checkpoint"],
         "command": environment["command"],
         "minutes": round(run_summary.read(run).minutes or 0.0),

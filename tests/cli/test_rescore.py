@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny_words
@@ -29,7 +30,7 @@ def lists(tmp_path: Path) -> Path:
     return path
 
 
-def read(path: Path) -> list[dict[str, object]]:
+def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -48,7 +49,7 @@ def test_weights_are_chosen_by_references_and_applied_without(lists: Path, tmp_p
     both = float(log_probs(model, [[of["GO"], of["ON"]]])[0].sum())
     best, other = read(output)
     assert best["text"] == "GO ON" and best["score"] == pytest.approx(-2.0 + both + 2.5 + 0.5, abs=1e-3)
-    assert len(best["nbest"]) == 3 and best["nbest"][0]["scores"]["rescoring"] == pytest.approx(both, abs=1e-3)  # type: ignore[index, arg-type]
+    assert len(best["nbest"]) == 3 and best["nbest"][0]["scores"]["rescoring"] == pytest.approx(both, abs=1e-3)
     assert other["words"] == [{"text": "YES", "confidence": 0.99}]
 
 
