@@ -25,6 +25,7 @@ from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
 from las.nn.model import FeatureAugmentation, SpeechModel, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
+from las.nn.recomputation import AT_ONCE, recomputed
 from las.runtime.errors import ArgumentError
 
 NO_LABEL = -1
@@ -32,9 +33,9 @@ NO_LABEL = -1
 
 
 class FramePredictions(NamedTuple):
-    """Logits of labelled frames, one after the other, and their labels."""
+    """Log-probabilities of the labels of labelled frames, one after the other, and the labels."""
 
-    logits: Float[Tensor, "frames pdfs"]
+    log_probs: Float[Tensor, "frames"]
     labels: Int[Tensor, "frames"]
 
 
@@ -126,7 +127,10 @@ class AcousticModel(FrameModel):
         return int((cut > 0).sum())
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> FramePredictions:
-        """Logits of the labelled frames of all chunks, in fp32."""
+        """Log-probabilities of the labels of all chunks, in fp32.
+
+        Those of all states are computed for some rows at a time, and computed again in the backward pass.
+        """
         features, num_frames = self.features(batch.waveforms, batch.num_samples)
         features = augment(features, num_frames, keys=batch.keys, orders=self.features.orders)
         lengths, labels = self._labels(batch)
@@ -136,10 +140,18 @@ class AcousticModel(FrameModel):
         chosen = chunks.cut(labels + 1, self.chunk_size)[:, :frames]  # 0: none, or outside
         of_rows = functional.pad(chosen, (0, frames - chosen.shape[1])).unflatten(1, (encoded.shape[1], -1))
         rows = (of_rows > 0).any(-1)
-        logits, own = self._frames(self.output(encoded[rows])).flatten(0, 1), of_rows[rows].flatten()
-        if self.num_frames_of_row > 1:  # else every frame of these rows has a label
-            logits, own = logits[own > 0], own[own > 0]
-        return FramePredictions(logits.float(), own - 1)
+        at_once, labels = max(1, AT_ONCE // self.output.out_features), of_rows[rows] - 1
+        parts = zip(encoded[rows].split(at_once), labels.split(at_once), strict=True)
+        (log_probs,) = recomputed(self._log_probs, parts)
+        known = labels != NO_LABEL
+        return FramePredictions(log_probs[known], labels[known])
+
+    def _log_probs(
+        self, encoded: Float[Tensor, "rows size"], labels: Int[Tensor, "rows frames"]
+    ) -> tuple[Float[Tensor, "rows frames"]]:
+        """Log-probabilities of the labels of the frames of rows; those of NO_LABEL mean nothing."""
+        log_probs = self._frames(self.output(encoded)).float().log_softmax(-1)
+        return (log_probs.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1),)
 
     def forward(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch frames pdfs"], Lengths]:
         """Logits of whole utterances, and their numbers of frames."""

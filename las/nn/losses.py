@@ -246,7 +246,10 @@ class FrameCrossEntropy(FrameLoss):
 
     def forward(self, logits: Float[Tensor, "frames pdfs"], labels: Int[Tensor, "frames"]) -> Float[Tensor, ""]:
         """Sum over frames."""
-        log_probs = torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        return self.of(torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1))
+
+    def of(self, log_probs: Float[Tensor, "frames"]) -> Float[Tensor, ""]:
+        """Sum over frames, from the log-probabilities of their labels."""
         if not self.focus:
             return -log_probs.sum()
         # 1 - p without cancellation; above 0, where the power has no gradient.
@@ -254,5 +257,4 @@ class FrameCrossEntropy(FrameLoss):
         return -(missed**self.focus * log_probs).sum()
 
     def objective(self, model: Trainable, output: FramePredictions, batch: TrainingBatch) -> Float[Tensor, ""]:
-        loss: Tensor = self(output.logits, output.labels)
-        return loss
+        return self.of(output.log_probs)

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from las.config.build import require
 from las.nn import transducer
@@ -31,12 +30,11 @@ from las.nn.listener import Listener
 from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch, monotonic_times
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.prediction import PredictionNetwork
+from las.nn.recomputation import AT_ONCE, recomputed
 from las.nn.transducer import BLANK, Arcs
 
 LOWEST = -1e30
 """Stands for -inf, as differences of infinities are NaN."""
-AT_ONCE = 1 << 22
-"""Log-probabilities of the whole vocabulary that are in memory at once while training."""
 
 
 class JointNetwork(nn.Module):
@@ -73,12 +71,8 @@ class JointNetwork(nn.Module):
         """
         following = nn.functional.pad(targets, (0, 1), value=BLANK)
         by_state = predicted[:, :, 0].numel() * self.output.out_features
-        parts = encoded.split(max(1, AT_ONCE // by_state), dim=1)
-        if len(parts) == 1 or not torch.is_grad_enabled():
-            found = [self._chosen(part, predicted, following) for part in parts]
-        else:
-            found = [checkpoint(self._chosen, part, predicted, following, use_reentrant=False) for part in parts]
-        return Arcs(*(torch.cat(arcs, dim=1) for arcs in zip(*found, strict=True)))
+        parts = ((part, predicted, following) for part in encoded.split(max(1, AT_ONCE // by_state), dim=1))
+        return Arcs(*recomputed(self._chosen, parts, dim=1))
 
     def _chosen(self, encoded: Tensor, predicted: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self(encoded.unsqueeze(2), predicted.unsqueeze(1)).log_softmax(-1)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from las.config.build import build, compose
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
-from las.nn.acoustic_model import NO_LABEL, AcousticModel, chunks_of, stretched
+from las.nn import acoustic_model
+from las.nn.acoustic_model import AT_ONCE, NO_LABEL, AcousticModel, chunks_of, stretched
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.features import LogMel
 from las.nn.listener import Listener
@@ -75,7 +76,7 @@ def test_utterances_in_a_batch_are_as_they_are_alone(options: dict[str, object])
     keep = Augmentation().features
     together = trained.forward_batch(both, keep)
     alone = [trained.forward_batch(part, keep) for part in both.split(1)]
-    torch.testing.assert_close(together.logits, torch.cat([each.logits for each in alone]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(together.log_probs, torch.cat([each.log_probs for each in alone]), atol=1e-5, rtol=0)
     assert together.labels.tolist() == [label for each in alone for label in each.labels.tolist()]
     assert len(together.labels) == trained.num_targets(both) == sum(map(trained.num_targets, both.split(1)))
     scores, num_frames = trained.search_inputs(both.waveforms, both.num_samples)
@@ -92,10 +93,28 @@ def test_a_row_predicts_its_frames() -> None:
     rows = [(row, frame) for row, count in enumerate(num_frames.tolist()) for frame in range(count)]
     expected = [weight[t % 6] @ encoded[row, t // 6] + bias[t % 6] for row, t in rows]
     output = trained.forward_batch(given, Augmentation().features)
-    torch.testing.assert_close(output.logits, torch.stack(expected), atol=1e-5, rtol=0)
+    labels = output.labels.unsqueeze(1)
+    log_probs = torch.stack(expected).log_softmax(-1).gather(1, labels).squeeze(1)
+    torch.testing.assert_close(output.log_probs, log_probs, atol=1e-5, rtol=0)
     assert output.labels.tolist() == [int(given.targets[row, t]) for row, t in rows]
     whole, _ = trained(given.waveforms, given.num_samples)
-    torch.testing.assert_close(torch.stack([whole[row, t] for row, t in rows]), output.logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        torch.stack([whole[row, t] for row, t in rows]), torch.stack(expected), atol=1e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"listener": REDUCING}])
+def test_parts_of_the_rows_change_nothing(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, given, loss = model(**options), batch(1.1, 0.7), FrameCrossEntropy(2.0)
+    found = []
+    for at_once in (AT_ONCE, 7 * trained.output.out_features):
+        monkeypatch.setattr(acoustic_model, "AT_ONCE", at_once)
+        trained.zero_grad()
+        value = loss.objective(trained, trained.forward_batch(given, Augmentation().features), given)
+        value.backward()
+        found.append([value.detach(), *(parameter.grad for parameter in trained.parameters())])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(parts, whole)
 
 
 def test_frames_without_a_label_are_not_trained_on() -> None:
@@ -120,7 +139,8 @@ def test_states_are_empty_at_the_start_of_each_chunk() -> None:
     output = trained.forward_batch(given, Augmentation().features)
     features, _ = trained.features(given.waveforms, given.num_samples)
     second, _ = trained.listener(features[:, 25:75], torch.tensor([50]))
-    torch.testing.assert_close(output.logits[50:100], trained.output(second[0]), atol=1e-5, rtol=0)
+    expected = trained.output(second[0]).log_softmax(-1).gather(1, output.labels[50:100].unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(output.log_probs[50:100], expected, atol=1e-5, rtol=0)
 
 
 def test_priors_are_shares_of_frames() -> None:

@@ -62,10 +62,10 @@ class FrameValidator(Validator):
         labelled = mask_of(torch.minimum(num_frames.cpu(), batch.num_tokens), width, rows.device)
         known = labelled & (targets != NO_LABEL)
         chosen, expected = rows[known], targets[known]
-        cross_entropy = -chosen.gather(-1, expected.unsqueeze(-1)).sum()
-        objective = self.objective(FramePredictions(chosen, expected), batch)
+        log_probs = chosen.gather(-1, expected.unsqueeze(-1)).squeeze(-1)
+        objective = self.objective(FramePredictions(log_probs, expected), batch)
         right = int((chosen.argmax(-1) == expected).sum())
-        return Measured(float(cross_entropy), right, len(expected), objective, texts)
+        return Measured(float(-log_probs.sum()), right, len(expected), objective, texts)
 
     def chance_level(self, train: Sequence[Utterance]) -> ChanceLevel:
         """Compute the accuracy of the most frequent state of the dev frames, and the error of one sentence for all."""

@@ -1,0 +1,26 @@
+"""Large outputs in parts, computed again in the backward pass, so that those of one part are in memory at a time."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+AT_ONCE = 1 << 22
+"""Elements of an output that are in memory at once while training."""
+
+
+def recomputed(
+    function: Callable[..., tuple[Tensor, ...]], parts: Iterable[tuple[Tensor, ...]], *, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Apply a function without random numbers to each part, and join each of its results along `dim`.
+
+    >>> recomputed(lambda given: (given + 1, 2 * given), [(torch.zeros(2),), (torch.ones(1),)])
+    (tensor([1., 1., 2.]), tensor([0., 0., 2.]))
+    """
+    parts = list(parts)
+    if len(parts) == 1 or not torch.is_grad_enabled():
+        found = [function(*part) for part in parts]
+    else:
+        found = [checkpoint(function, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+    return tuple(torch.cat(each, dim=dim) for each in zip(*found, strict=True))
