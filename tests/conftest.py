@@ -137,7 +137,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--shapes"):
-        install_import_hook("las", "beartype.beartype")
+        # An integer may stand where a float is asked for (PEP 484).
+        install_import_hook("las", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
     config.stash[LATEST] = time.monotonic() + 60 * (config.getoption("--minutes") or float("inf"))
 
 

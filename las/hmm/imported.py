@@ -190,8 +190,8 @@ def _textgrids(folder: Path) -> dict[str, list[Interval]]:
     return found
 
 
-def _kaldi(path: Path) -> dict[str, Labels]:
-    found: dict[str, Labels] = {}
+def _kaldi(path: Path) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {}
     for number, line in text_files.lines(path):
         name, *fields = line.split()
         if not fields or not all(map(text_files.is_integer, fields)):
