@@ -40,7 +40,7 @@ slow: setup ## Run the slow tests, which make test leaves out
 	$(BIN)/python -m pytest $(TESTS) -m slow
 
 shapes: setup ## Run the tests of tensors again, the types and shapes of every call checked
-	$(BIN)/python -m pytest $(TESTS) -m 'not slow' --shapes tests/nn tests/decoding tests/lm tests/analysis tests/training
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow' --shapes tests/nn tests/decoding tests/hmm tests/lm tests/analysis tests/training
 
 demo_app: setup ## Install what las demo_app needs (gradio)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo]'
