@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from markupsafe import Markup
 
-from las.cli import transcribe
+from las.cli import demo_app_live, transcribe
 from las.cli.demo_app_access import Guard
 from las.config.build import Config, check_values, require
 from las.data import manifest
@@ -204,6 +204,10 @@ def page(gradio: Any, backend: DemoBackend, example: tuple[Path, str] | None) ->
         gradio.set_static_paths(example[0])  # read where it is, and not deleted with recordings
         options |= {"examples": [[str(example[0])]], "example_labels": [example[1]], "preload_example": False}
     blocks = gradio.Interface(backend, inputs, outputs, flagging_mode="never", delete_cache=(3600, 3600), **options)
+    if demo_app_live.can_stream(backend.transcriber):
+        live = demo_app_live.LiveBackend(backend.transcriber, backend.kernel, backend.idle, backend.max_duration_s)
+        tabs = {"A recording": blocks, "While you speak": demo_app_live.page(gradio, live, PRIVACY)}
+        blocks = gradio.TabbedInterface([*tabs.values()], [*tabs], title=title)
     return blocks.queue(api_open=False, max_size=20)
 
 

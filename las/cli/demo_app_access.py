@@ -17,9 +17,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 UPLOAD = "/gradio_api/upload"
-API = "queue/data|upload_progress|startup-events|file=/.+"
+API = r"queue/data|upload_progress|startup-events|heartbeat/\w+|file=/.+"
 READ = rf"/|/(theme\.css|manifest\.json|favicon\.ico)|/(assets|static)/.+|/gradio_api/({API})"
-PATHS = {"GET": READ, "HEAD": READ, "POST": f"{UPLOAD}|/gradio_api/(queue/join|run/predict)"}
+SENT = r"queue/join|run/predict|stream/[\da-f]+(/close)?"
+PATHS = {"GET": READ, "HEAD": READ, "POST": f"{UPLOAD}|/gradio_api/({SENT})"}
 SMALL_BYTES, NUM_STORED, NUM_FILES = 1 << 20, 10, 1000  # besides a recording; of the largest size; of any
 STALLED_S, LONGEST_S = 20.0, 300.0  # to wait for the next part of a request, and for all of it
 

@@ -10,6 +10,7 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from browsers import BROWSERS
 from console import Las
 from demo_page import LIMIT_S, Served, serve
 from tiny import wav
+from tiny_words import streaming, tree
+from tiny_words import wav as recorded
+
+from las.cli import train
 
 PROGRAM = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 MISSING = [name for name in ("gradio", "playwright") if importlib.util.find_spec(name) is None]
@@ -98,20 +103,32 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def browser(trained: Path) -> Iterator[Any]:
-    """It finds no address but this machine's, and its microphone hears an utterance."""
-    playwright = importlib.import_module("playwright.sync_api")
+def driver() -> Iterator[Any]:
+    with importlib.import_module("playwright.sync_api").sync_playwright() as found:
+        yield found
+
+
+@contextmanager
+def chromium(driver: Any, heard: Path) -> Iterator[Any]:
+    """A browser that finds no address but this machine's, and whose microphone hears a file again and again."""
     options = [
         "--no-sandbox",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         "--use-fake-ui-for-media-stream",
         "--use-fake-device-for-media-stream",
-        f"--use-file-for-fake-audio-capture={wav(trained, 'mdab0_sx1')}",
+        f"--use-file-for-fake-audio-capture={heard}",
     ]
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=PROGRAM, args=options, timeout=1000 * LIMIT_S)
+    launched = driver.chromium.launch(executable_path=PROGRAM, args=options, timeout=1000 * LIMIT_S)
+    try:
         yield launched
+    finally:
         launched.close()
+
+
+@pytest.fixture(scope="module")
+def browser(driver: Any, trained: Path) -> Iterator[Any]:
+    with chromium(driver, wav(trained, "mdab0_sx1")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +171,21 @@ def test_the_microphone_is_heard(visit: Visit) -> None:
     visit.page.get_by_label("Play", exact=True).wait_for()
     assert "real-time factor" in visit.transcribe()
     assert visit.wrong == []
+
+
+def test_speech_is_heard_piece_by_piece(driver: Any, tmp_path: Path) -> None:
+    """The page of a model that does not wait has a second tab; what it shows is tested in test_demo_app_live.py."""
+    root = tree(tmp_path)
+    train.train(streaming(root))
+    with serve(root / "run", root, "search=greedy") as served, chromium(driver, recorded(root, "faaa_0")) as browser:
+        visit = Visit(browser, served.url)
+        visit.page.get_by_role("tab", name="While you speak").click()
+        visit.page.get_by_role("button", name="Record", exact=True).last.click()
+        visit.page.wait_for_function("parseFloat(document.querySelector('p.heard.live + p')?.innerText) > 1.5")
+        visit.page.get_by_role("button", name="Stop", exact=True).click()
+        visit.page.get_by_role("button", name="Record", exact=True).last.wait_for()
+        assert visit.page.locator("p.problem").count() == 0
+        assert visit.wrong == [] and (root / "err").read_text() == ""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -15,7 +15,7 @@ import pytest
 import soundfile
 from console import Las
 from tiny import RATE
-from tiny_words import overrides, tree, wav
+from tiny_words import overrides, streaming, tree, wav
 
 from las.cli import train
 
@@ -24,10 +24,7 @@ from las.cli import train
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with CTC alone, whose listener reads in one direction and has learnt to write nothing in silence."""
     root = tree(tmp_path_factory.mktemp("stream"))
-    given = [each for each in overrides(root) if "speller" not in each]
-    learning = ["trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=0.01", "model.listener.hidden_size=32"]
-    plain = ["model.listener.dropout=0", "model.listener.input_noise=0", "trainer.select=dev_loss"]
-    train.train([*given, "model=ctc_small_unidirectional", *learning, *plain])
+    train.train(streaming(root))
     return root
 
 

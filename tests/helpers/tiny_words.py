@@ -60,3 +60,11 @@ def overrides(root: Path, *more: str) -> list[str]:
     """The overrides of a training on `tree(root)` of four steps, validated every two, in `root/run`."""
     plain = ["model=las_small", *SHORT, "schedule=constant", "augment=none"]
     return [*corpus(root), *plain, f"run_dir={root / 'run'}", *MODEL, *QUICK, *more]
+
+
+def streaming(root: Path) -> list[str]:
+    """The overrides of a training of CTC alone, whose listener reads in one direction and learns to be silent."""
+    given = [each for each in overrides(root) if "speller" not in each]
+    learning = ["trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=0.01", "model.listener.hidden_size=32"]
+    plain = ["model.listener.dropout=0", "model.listener.input_noise=0", "trainer.select=dev_loss"]
+    return [*given, "model=ctc_small_unidirectional", *learning, *plain]
