@@ -138,7 +138,8 @@ def typed(program: str, words: Sequence[str]) -> str:
     """A command without the keys that change no result and the place of the corpus."""
     script = [Path(program).stem] if Path(program).parent.name == "scripts" else []
     last = {word.partition("=")[0]: word for word in words if not word.startswith(LEFT_OUT)}
-    root = "corpus.root=LibriSpeech" if last.get("corpus") == "corpus=mini_librispeech" else "corpus.root=AN4"
+    is_read = any("librispeech" in word for word in words)
+    root = "corpus.root=LibriSpeech" if is_read else "corpus.root=AN4"
     kept = [root if key == "corpus.root" else word for key, word in last.items()]
     return "las " + shlex.join([*script, *kept])
 

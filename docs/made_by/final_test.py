@@ -12,6 +12,7 @@ the log is written by collect_results.py.
 
 import datetime
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,11 @@ def final_test(arguments: list[str], log: Path = LOG) -> dict[str, Any]:
     atomic.write(log, written)
     progress.say(f"{PART}: {error_rates.line(score, corpus.metric)}; appended to {log}")
     return line
+
+
+def without_folders(word: str) -> str:
+    """Return a word of a command without the folders of this machine: corpus.root=/a/b is corpus.root=b."""
+    return re.sub(r"(^|=)/\S*/", r"\1", word)
 
 
 def curve(run: Path) -> list[list[float]]:

@@ -1,6 +1,7 @@
 """LibriSpeech in small, as typed: from a tree of Opus files to words by a language model and the log of test-clean."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -74,6 +75,18 @@ def test_from_a_tree_to_words_and_the_log_of_test_clean(
     COLLECT["draw_curves"](tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
     assert [len(point) for point in line["curve"]] == [2, 2]
+
+
+def test_the_log_names_no_folder_of_a_machine() -> None:
+    words = [
+        "/a/.venv/bin/las",
+        "corpus.root=/b/c/LibriSpeech",
+        "run_dir=runs/x",
+        "model.listener.time_reduction=[1,2]",
+    ]
+    expected = ["las", "corpus.root=LibriSpeech", "run_dir=runs/x", "model.listener.time_reduction=[1,2]"]
+    assert [FINAL["without_folders"](word) for word in words] == expected
+    assert [line for line in FINAL["lines"]() if re.search(r"[= ]/", f"{line['command']} {line['search']}")] == []
 
 
 def test_every_row_and_seed_was_decoded_on_test_clean_at_most_once() -> None:
