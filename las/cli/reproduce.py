@@ -17,6 +17,7 @@ from las.analysis import invariance
 from las.cli import train_jobs
 from las.config import build
 from las.data.corpora.base import Corpus
+from las.decoding.base import WordSearch
 from las.reproduction import claims, excerpts, html_report, hypotheses, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
@@ -304,7 +305,9 @@ def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
         try:
             corpus: Corpus = build.build(job.config["corpus"], where="corpus")
             _, parts = setup.build_all(job.config, corpus)
-            if len(corpus.tokens.symbols) == corpus.tokens.size:  # others are learned when the corpus is prepared
+            # Other tokens are learned, and the dictionary of words is read, when the corpus is prepared.
+            is_known = len(corpus.tokens.symbols) == corpus.tokens.size
+            if is_known and not isinstance(parts.search, WordSearch):
                 parts.bind_searches(corpus.tokens)
         except LasError as error:
             raise type(error)(f"recipe {recipe.name}, row {job.row.name}: {error}") from error

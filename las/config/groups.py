@@ -115,9 +115,8 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
             continue
         if not separator or not key:
             raise ConfigError(f"{override!r} is not an override: write key=value, for example name=trial")
-        last = key.rpartition(".")[2]
-        if "." in key and "@" not in key and value in folders.options(directory, last):
-            raise ConfigError(f"{override}: this part is chosen from configs/{last}: write {last}@{override}")
+        if "@" not in key and (group := group_of_part(directory, key, value)):
+            raise ConfigError(f"{override}: this part is chosen from configs/{group}: write {group}@{override}")
         bare = key.lstrip("+")
         group = bare.partition("@")[0].lstrip("/")
         check_unknown_group(directory, override)
@@ -134,6 +133,18 @@ def check_groups(directory: Path, name: str, overrides: list[str]) -> None:
             )
         if bare == group and not everywhere and group not in own_keys(directory, name):
             raise ConfigError(misplaced(directory, name, override, overrides))
+
+
+def group_of_part(directory: Path, key: str, value: str) -> str:
+    """Return the group of the part that a key names, `cell` of model.listener.cell and `search` of validation_search,
+    if the value is one of its options; else nothing."""
+    section, _, last = key.rpartition(".")
+    groups = holders(directory, value)
+    if last in groups or not groups:
+        return last if section and last in groups else ""
+    files = [*directory.glob("*.yaml"), *_option_files(directory)]
+    mounts = [mount.lstrip("/").partition("@") for path in files for mount, _ in _mounts(path, path.stat().st_mtime_ns)]
+    return next((group for group, _, place in mounts if group in groups and place.rpartition(".")[2] == last), "")
 
 
 def with_parts_of_a_search(overrides: list[str]) -> list[str]:
@@ -208,12 +219,15 @@ def chosen(directory: Path, name: str, overrides: Sequence[str]) -> list[str]:
 def _places(directory: Path, group: str, option: str) -> list[str]:
     """Places where other config files mount this one (`search.coverage`), or else any of its group."""
     mounted: dict[str, str] = {}
-    files = (path for each in folders.groups(directory) for path in folders.options(directory, each).values())
-    for path in files:
+    for path in _option_files(directory):
         for mount, name in _mounts(path, path.stat().st_mtime_ns):
             if mount.startswith(f"/{group}@"):
                 mounted[f"{path.parent.name}.{mount.partition('@')[2]}"] = name
     return [place for place, name in mounted.items() if name == option] or list(mounted)
+
+
+def _option_files(directory: Path) -> list[Path]:
+    return [path for each in folders.groups(directory) for path in folders.options(directory, each).values()]
 
 
 @functools.cache

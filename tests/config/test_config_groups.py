@@ -76,6 +76,15 @@ def test_a_group_without_its_place_is_told_the_places_and_they_work(command: str
             assert compose(name, [*given[:-1], mended])
 
 
+def test_a_part_without_its_group_is_told_the_group() -> None:
+    for key in groups.chosen(config_directory(), "train", []):
+        group, _, place = key.partition("@")
+        if place:
+            name = names(group)[0]
+            with pytest.raises(ConfigError, match=f"configs/{group}: write {group}@{place}={name}$"):
+                compose("train", [f"{place}={name}"])
+
+
 @pytest.mark.parametrize("verb", ["decode", "transcribe", "demo_app", "export", "tune"])
 @pytest.mark.parametrize("given", rest_slow(["corpus=an4", "corpus.vocabulary=3", "model.listener.dropout=0.1"]))
 def test_what_a_checkpoint_decides_is_said_to_be_the_checkpoints(verb: str, given: str, las: Las) -> None:
