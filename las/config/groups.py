@@ -23,6 +23,8 @@ GLOBAL = "# @package _global_"
 """The first line of an option that sets keys anywhere in a config."""
 OPTIONAL = re.compile(r"(scorer|front_end|layer)@.*|(validation_)?search\.[a-z]\w*|model\.listener\.(front_end|layer)")
 """Keys that `~key` may remove from a config."""
+PLAIN = ("true", "false", "null")
+"""Values that are no names."""
 PARTS_OF_A_SEARCH = {"lexicon": ("lexicon", "path"), "hot_words": ("hot_words", "words")}
 """Parts of a search that one value describes, with option and key: `search.lexicon=words.txt` adds the option."""
 PATH_HINTS = {"name": "run_dir=... says where a run lies", "corpus.name": "corpus.root=... says where a corpus lies"}
@@ -139,7 +141,7 @@ def group_of_part(directory: Path, key: str, value: str) -> str:
     """Return the group of the part that a key names, `cell` of model.listener.cell and `search` of validation_search,
     if the value is one of its options; else nothing."""
     section, _, last = key.rpartition(".")
-    groups = holders(directory, value)
+    groups = holders(directory, value) if value.isidentifier() and value not in PLAIN else []
     if last in groups or not groups:
         return last if section and last in groups else ""
     files = [*directory.glob("*.yaml"), *_option_files(directory)]
