@@ -15,6 +15,8 @@ def recomputed(
 ) -> tuple[Tensor, ...]:
     """Apply a function without random numbers to each part, and join each of its results along `dim`.
 
+    >>> import torch
+    >>> from las.nn.recomputation import recomputed
     >>> recomputed(lambda given: (given + 1, 2 * given), [(torch.zeros(2),), (torch.ones(1),)])
     (tensor([1., 1., 2.]), tensor([0., 0., 2.]))
     """
