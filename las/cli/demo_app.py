@@ -147,11 +147,17 @@ class DemoBackend:
         in_time = lambda _: self.require_short(path, "takes", time.monotonic() - started)  # noqa: E731
         try:
             self.require_short(path, "lasts", files.info(path).duration_s)
-            with self.idle, choice.use_kernel(self.kernel):
+            with self.computing():
                 (transcription,) = transcriber.transcribe_all([path], batch_size=2, on_decoded=in_time)
         except LasError as error:
             return problem(str(error).replace(path, Path(path).name))
         return parts(transcription, time.monotonic() - started)
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute with the kernel that was chosen, for one visitor at a time."""
+        with self.idle, choice.use_kernel(self.kernel):
+            yield
 
     def require_short(self, path: str, verb: str, seconds: float) -> None:
         """Raise DataError for a recording that lasts, or takes, too long."""
@@ -205,8 +211,8 @@ def page(gradio: Any, backend: DemoBackend, example: tuple[Path, str] | None) ->
         options |= {"examples": [[str(example[0])]], "example_labels": [example[1]], "preload_example": False}
     blocks = gradio.Interface(backend, inputs, outputs, flagging_mode="never", delete_cache=(3600, 3600), **options)
     if demo_app_live.can_stream(backend.transcriber):
-        live = demo_app_live.LiveBackend(backend.transcriber, backend.kernel, backend.idle, backend.max_duration_s)
-        tabs = {"A recording": blocks, "While you speak": demo_app_live.page(gradio, live, PRIVACY)}
+        speaking = demo_app_live.page(gradio, demo_app_live.LiveBackend(backend), PRIVACY)
+        tabs = {"A recording": blocks, "While you speak": speaking}
         blocks = gradio.TabbedInterface([*tabs.values()], [*tabs], title=title)
     return blocks.queue(api_open=False, max_size=20)
 

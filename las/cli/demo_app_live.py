@@ -1,16 +1,17 @@
 """Words while somebody speaks, on the page of `las demo_app`, for a model whose listener does not wait."""
 
-import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from las.data.audio import files
 from las.decoding.stream import Stream, StreamResult
 from las.decoding.transcriber import Transcriber
 from las.decoding.transcription import TimedWord
-from las.nn.kernels import choice
-from las.runtime import progress, templates
-from las.runtime.errors import ConfigError, DataError, LasError
+from las.runtime import templates
+from las.runtime.errors import ConfigError, LasError
+
+if TYPE_CHECKING:
+    from las.cli.demo_app import DemoBackend
 
 TEMPLATE = "transcription.html"
 EVERY_S = 0.3
@@ -31,11 +32,10 @@ class Speech:
 
 
 class LiveBackend:
-    """The functions behind the microphone; one piece of sound is computed at a time, for all visitors together."""
+    """The functions behind the microphone, with the model and the limits of those behind the button."""
 
-    def __init__(self, transcriber: Transcriber, kernel: str, idle: threading.Lock, max_duration_s: float) -> None:
-        self.transcriber, self.kernel, self.idle = transcriber, kernel, idle
-        self.max_duration_s = max_duration_s
+    def __init__(self, recordings: "DemoBackend") -> None:
+        self.recordings = recordings
 
     def hear(self, path: str | None, speech: Speech | None) -> tuple[str, Speech | None]:
         """Hear the next piece, a file; returns the paragraph and what was said so far."""
@@ -44,11 +44,9 @@ class LiveBackend:
         try:
             info, samples = files.read(path)
             if speech is None:
-                speech = Speech(Stream(self.transcriber, sample_rate=info.sample_rate))
-            if speech.stream.heard_s > self.max_duration_s:
-                limit = progress.duration(self.max_duration_s)
-                raise DataError(f"{limit} is the limit: max_duration_s=... allows more", kind="too long")
-            with self.idle, choice.use_kernel(self.kernel):
+                speech = Speech(Stream(self.recordings.transcriber, sample_rate=info.sample_rate))
+            self.recordings.require_short("the speech", "lasts", speech.stream.heard_s)
+            with self.recordings.computing():
                 return speech.add(speech.stream.feed(samples.T, info.sample_rate)), speech
         except LasError as error:
             return templates.macro(TEMPLATE, "problem", message=str(error).replace(path, Path(path).name)), speech
@@ -57,7 +55,7 @@ class LiveBackend:
         """Return the paragraph of all words; what is said next is another speech."""
         if speech is None:
             return "", None
-        with self.idle, choice.use_kernel(self.kernel):
+        with self.recordings.computing():
             return speech.add(speech.stream.finish()), None
 
 
@@ -77,7 +75,7 @@ def page(gradio: Any, backend: LiveBackend, description: str) -> Any:
         options = {"type": "filepath", "sources": ["microphone"], "editable": False, "buttons": []}
         audio = gradio.Audio(streaming=True, label="Microphone: words while you speak", **options)
         words, speech = gradio.HTML(), gradio.State(time_to_live=3600)
-        limits = {"time_limit": backend.max_duration_s, "concurrency_limit": 4}
+        limits = {"time_limit": backend.recordings.max_duration_s, "concurrency_limit": 4}
         audio.stream(
             backend.hear, [audio, speech], [words, speech], stream_every=EVERY_S, show_progress="hidden", **limits
         )

@@ -1,7 +1,6 @@
 """Words while somebody speaks on the page of las demo_app: the functions behind its microphone."""
 
 import re
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from tiny_words import streaming, tree, wav
 
 import las
 from las.cli import demo_app_live, train
+from las.cli.demo_app import DemoBackend
 from las.cli.demo_app_live import LiveBackend, Speech
 
 PIECE = 4000
@@ -37,7 +37,7 @@ def pieces(root: Path) -> list[Path]:
 
 @pytest.fixture
 def backend(root: Path) -> LiveBackend:
-    return LiveBackend(las.load(root / "run", "greedy"), "auto", threading.Lock(), 60.0)
+    return LiveBackend(DemoBackend(las.load(root / "run", "greedy"), "auto", 60.0))
 
 
 def words(paragraph: str) -> list[str]:
@@ -46,7 +46,7 @@ def words(paragraph: str) -> list[str]:
 
 
 def test_the_words_are_those_of_the_stream(backend: LiveBackend, pieces: list[Path]) -> None:
-    stream = las.Stream(backend.transcriber)
+    stream = las.Stream(backend.recordings.transcriber)
     final: list[str] = []
     speech: Speech | None = None
     for path in pieces:
@@ -85,11 +85,11 @@ def test_what_cannot_be_heard_is_said(backend: LiveBackend, pieces: list[Path], 
     (tmp_path / "no.wav").write_bytes(b"no audio")
     shown, same = backend.hear(str(tmp_path / "no.wav"), speech)
     assert "problem" in shown and "no.wav" in shown and str(tmp_path) not in shown and same is speech
-    backend.max_duration_s = 0.1
+    backend.recordings.max_duration_s = 0.1
     shown, _ = backend.hear(str(pieces[1]), speech)
     assert "max_duration_s" in shown
 
 
 def test_only_a_model_that_does_not_wait_gives_words_before_the_end(backend: LiveBackend, trained: Path) -> None:
-    assert demo_app_live.can_stream(backend.transcriber)
+    assert demo_app_live.can_stream(backend.recordings.transcriber)
     assert not demo_app_live.can_stream(las.load(trained / "run"))
