@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from las.cli import demo_app_live, transcribe
 from las.cli.demo_app_access import Guard
+from las.cli.demo_app_live import Backend
 from las.config.build import Config, check_values, require
 from las.data import manifest
 from las.data.audio import files
@@ -127,12 +128,11 @@ def to_try(transcriber: Transcriber, chosen: str | None, folder: Path) -> tuple[
     return path, utterance.text
 
 
-class DemoBackend:
+class DemoBackend(Backend):
     """The function behind the button; a recording may last `max_duration_s`, and its transcription take as long."""
 
     def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float = 3600.0) -> None:
-        self.transcriber, self.kernel, self.idle = transcriber, kernel, threading.Lock()
-        self.max_duration_s = max_duration_s
+        super().__init__(transcriber, kernel, max_duration_s)
         with choice.use_kernel(kernel):  # compiles the kernels now rather than at the first recording
             transcriber.decode([torch.zeros(transcriber.sample_rate)], [0.0])
 
@@ -152,18 +152,6 @@ class DemoBackend:
         except LasError as error:
             return problem(str(error).replace(path, Path(path).name))
         return parts(transcription, time.monotonic() - started)
-
-    @contextlib.contextmanager
-    def computing(self) -> Iterator[None]:
-        """Compute with the kernel that was chosen, for one visitor at a time."""
-        with self.idle, choice.use_kernel(self.kernel):
-            yield
-
-    def require_short(self, path: str, verb: str, seconds: float) -> None:
-        """Raise DataError for a recording that lasts, or takes, too long."""
-        if seconds > self.max_duration_s:
-            limit = f"{progress.duration(self.max_duration_s)} is the limit: max_duration_s=... allows more"
-            raise DataError(f"{path}: {verb} {progress.duration(seconds)}, {limit}", kind="too long")
 
 
 def demo_app(overrides: list[str]) -> None:

@@ -1,21 +1,42 @@
 """Words while somebody speaks, on the page of `las demo_app`, for a model whose listener does not wait."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from las.data.audio import files
 from las.decoding.stream import Stream, StreamResult
 from las.decoding.transcriber import Transcriber
 from las.decoding.transcription import TimedWord
-from las.runtime import templates
-from las.runtime.errors import ConfigError, LasError
-
-if TYPE_CHECKING:
-    from las.cli.demo_app import DemoBackend
+from las.nn.kernels import choice
+from las.runtime import progress, templates
+from las.runtime.errors import ConfigError, DataError, LasError
 
 TEMPLATE = "transcription.html"
 EVERY_S = 0.3
 """Seconds of speech that the browser sends together."""
+
+
+class Backend:
+    """The model behind the page, the kernel it is computed by, and how many seconds a recording may last."""
+
+    def __init__(self, transcriber: Transcriber, kernel: str, max_duration_s: float) -> None:
+        self.transcriber, self.kernel, self.idle = transcriber, kernel, threading.Lock()
+        self.max_duration_s = max_duration_s
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute with the kernel that was chosen, for one visitor at a time."""
+        with self.idle, choice.use_kernel(self.kernel):
+            yield
+
+    def require_short(self, path: str, verb: str, seconds: float) -> None:
+        """Raise DataError for a recording that lasts, or takes, too long."""
+        if seconds > self.max_duration_s:
+            limit = f"{progress.duration(self.max_duration_s)} is the limit: max_duration_s=... allows more"
+            raise DataError(f"{path}: {verb} {progress.duration(seconds)}, {limit}", kind="too long")
 
 
 class Speech:
@@ -34,7 +55,7 @@ class Speech:
 class LiveBackend:
     """The functions behind the microphone, with the model and the limits of those behind the button."""
 
-    def __init__(self, recordings: "DemoBackend") -> None:
+    def __init__(self, recordings: Backend) -> None:
         self.recordings = recordings
 
     def hear(self, path: str | None, speech: Speech | None) -> tuple[str, Speech | None]:
