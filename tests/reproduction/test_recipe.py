@@ -1,5 +1,7 @@
 """Recipes: the papers' numbers against a second transcription of the tables, and mistakes that are named."""
 
+import itertools
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from omegaconf import OmegaConf
 from refusals import refused
 
 from las.config import build
+from las.config.build import compose
 from las.reproduction import claims, jobs, recipe
 from las.runtime.errors import ConfigError
 
@@ -192,6 +195,17 @@ def test_a_setting_may_add_to_a_tier_of_another() -> None:
     assert open_.overrides == (*like.overrides, "init=las") and open_.per_corpus == like.per_corpus
     assert open_.assumed[: len(like.assumed)] == like.assumed and len(open_.assumed) > len(like.assumed)
     assert (open_.seeds, open_.rates) == (3, (0.002, 0.004))
+
+
+def test_rows_of_another_depth_have_a_factor_of_time_for_each_layer() -> None:
+    """At every tier: `open` shortens time by factors of its own, so a row may fit one tier and not the next."""
+    is_depth = re.compile(r"model.*(num_layers=|_)\d$")
+    for each, tier in itertools.product(map(recipe.read, recipe.names()), ("smoke", "open", "paper")):
+        rows = {next(filter(is_depth.match, row.overrides), ""): row for row in each.rows}
+        for row in (row for override, row in rows.items() if override):
+            config = compose("train", [*jobs.overrides_of(each, row, tier), "corpus.root=timit"])
+            listener = config["model"]["listener"]
+            assert len(listener["time_reduction"]) == listener["num_layers"], (row.name, tier)
 
 
 @pytest.mark.slow
