@@ -139,19 +139,19 @@ def help_text() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a verb; returns the exit code: 0 ok, 2 usage or configuration, 3 data, 4 numerical, 5 storage.
 
-    75 and 130: a signal ended it (`las.runtime.signals`).
+    75 and 130: a signal ended it (`las.runtime.signals`); 141: the reader of its output ended (`las runs | head`).
     """
     progress.write_any_character()
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return 0
-    name, *rest = arguments
+    name, *rest = arguments or ["--help"]
     try:
+        if name in ("-h", "--help", "help"):
+            print(help_text(), flush=True)
+            return 0
         if name == "--version":
             from las.runtime.version import __version__
 
-            print(f"las {__version__}")
+            print(f"las {__version__}", flush=True)
             return 0
         if name in COMPLETION:
             complete(rest)
@@ -169,6 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
                 complete(flags.overrides)
             else:
                 run(name, flags)
+        sys.stdout.flush()
         return 0
     except LasError as error:
         if str(error):  # an empty message: another process of this training has printed it
@@ -176,6 +177,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"las {name}: {error}{runs}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and progress.is_unread():
+            return signals.UNREAD
         remedy = f". {FULL_DISK}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         print(f"las {name}: {error.filename or 'a file'}: {error.strerror or error}{remedy}", file=sys.stderr)
         return StorageError.exit_code

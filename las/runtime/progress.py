@@ -2,6 +2,8 @@
 
 import codecs
 import json
+import os
+import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,7 +27,14 @@ T = TypeVar("T")
 ESCAPED = "las.escaped"
 """Name of the error handler of codecs that writes `\\u4f60` for a character that an encoding lacks, as JSON does."""
 
-console = Console(highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave BrokenPipeError to `las.cli.main`, where Rich's own console exits with code 1."""
+        raise
+
+
+console = _Console(highlight=False, soft_wrap=True)
 
 
 def write_any_character() -> None:
@@ -37,6 +46,20 @@ def write_any_character() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's own streams take every character
             stream.reconfigure(errors=ESCAPED)
+
+
+def is_unread() -> bool:
+    """Whether the program that reads standard output or error has ended (`las runs | head`).
+
+    What is left to be written there is dropped then: Python would try to write it where it exits.
+    """
+    poller = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        poller.register(stream.fileno(), 0)
+    unread = [number for number, _ in poller.poll(0)]
+    for number in unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    return bool(unread)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

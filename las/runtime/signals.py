@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from las.runtime.errors import LasError
 
-REQUEUE, INTERRUPT = 75, 130
-"""Exit codes: sysexits' EX_TEMPFAIL, and the shell's for SIGINT."""
+REQUEUE, INTERRUPT, UNREAD = 75, 130, 141
+"""Exit codes: sysexits' EX_TEMPFAIL, and the shell's for SIGINT and SIGPIPE."""
 
 CLUSTER_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 HANDLED_SIGNALS = (*CLUSTER_SIGNALS, signal.SIGINT)

@@ -1,6 +1,7 @@
 """The console command: quick help, exit codes, paths as they are, and scripts that are the same."""
 
 import importlib
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from places import REPOSITORY
 from las.cli import main, train
 from las.config import overrides
 from las.runtime.errors import ConfigError, DataError, NumericalError, StorageError
-from las.runtime.signals import Stopped
+from las.runtime.signals import UNREAD, Stopped
 
 SCRIPTS = sorted((REPOSITORY / "scripts").glob("*.py"))
 
@@ -61,6 +62,19 @@ def test_every_verb_explains_itself(verb: str, las: Las) -> None:
     assert answer.out.startswith(f"las {verb}: {main.VERBS[verb].help}")
     assert ("group=name" in answer.out) == bool(main.VERBS[verb].config)
     assert len(answer.out.splitlines()) > 3
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--help", "list cell", "reproduce recipe=bo18_table1 dry_run=true"])
+def test_a_reader_that_ends_early_is_no_error(command: str, buffered: str, tmp_path: Path) -> None:
+    """`las list cell | head -1`: what is printed after `head` has gone is dropped."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    called = [sys.executable, "-m", "las", *command.split()]
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    answer = subprocess.run(called, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
+    os.close(writer)
+    assert (answer.returncode, answer.stderr) == (UNREAD, b"")
 
 
 def test_version_and_unknown_verbs(las: Las) -> None:
