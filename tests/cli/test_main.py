@@ -65,7 +65,7 @@ def test_every_verb_explains_itself(verb: str, las: Las) -> None:
 
 
 @pytest.mark.parametrize("buffered", ["", "1"])
-@pytest.mark.parametrize("command", ["--help", "list cell", "reproduce recipe=bo18_table1 dry_run=true"])
+@pytest.mark.parametrize("command", ["--help", "list cell", "train --cfg job"])
 def test_a_reader_that_ends_early_is_no_error(command: str, buffered: str, tmp_path: Path) -> None:
     """`las list cell | head -1`: what is printed after `head` has gone is dropped."""
     reader, writer = os.pipe()

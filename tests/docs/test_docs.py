@@ -86,11 +86,15 @@ def examples_there() -> Iterator[None]:
 
 @contextlib.contextmanager
 def dictionary_there(config: Config) -> Iterator[None]:
-    """AN4 with a dictionary in place of the root of a config: its phones decide the size of an acoustic model."""
+    """The dictionary of a command, or AN4 with one: its phones decide the size of an acoustic model."""
     with tempfile.TemporaryDirectory() as folder:
-        root = tiny_words.tree(Path(folder))
-        (root / "an4" / "etc" / "an4.dic").write_text("YES Y EH S\nNO N OW\n")
-        config["corpus"]["root"] = str(root)
+        path = Path(folder) / "words.dic"
+        if config["lexicon"] is None:
+            root = tiny_words.tree(Path(folder))
+            path = root / "an4" / "etc" / "an4.dic"
+            config["corpus"]["root"] = str(root)
+        path.write_text("YES Y EH S\nNO N OW\n")
+        config["lexicon"] = None if config["lexicon"] is None else str(path)
         yield
 
 
@@ -123,7 +127,8 @@ def compose(verb: str, overrides: list[str]) -> None:
     kind, place = config["corpus"]["_target_"], contextlib.nullcontext()
     if kind == "las.FilesCorpus":
         place = examples_there()
-    if kind == "las.AN4" and config["model"]["_target_"] == "las.AcousticModel":
+    has_words = kind == "las.AN4" or config["lexicon"] is not None
+    if has_words and config["model"]["_target_"] == "las.AcousticModel":
         place = dictionary_there(config)
     with place:
         setup.build_parts(config, runtime_config.build(config["corpus"], where="corpus"))
