@@ -131,8 +131,7 @@ class AcousticModel(FrameModel):
 
         Those of all states are computed for some rows at a time, and computed again in the backward pass.
         """
-        features, num_frames = self.features(batch.waveforms, batch.num_samples)
-        features = augment(features, num_frames, keys=batch.keys, orders=self.features.orders)
+        features, _ = self.augmented(batch, augment)
         lengths, labels = self._labels(batch)
         chunks = chunks_of(lengths, self.chunk_size, self.chunk_step)
         encoded, _ = self.listener(chunks.cut(features, self.chunk_size), chunks.lengths)

@@ -6,7 +6,6 @@ searches, scorers and constraints serve both kinds; a beam search that ranks by 
 Graves (2012, section 7.5.2), breadth first.
 """
 
-import functools
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -123,9 +122,7 @@ class CTCModel(SpeechModel):
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> CTCModelOutput:
         """Return the output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        features, num_frames = self.features(batch.waveforms, batch.num_samples)
-        change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
-        return CTCModelOutput(*self._heard(change(features, num_frames), num_frames))
+        return CTCModelOutput(*self._heard(*self.augmented(batch, augment)))
 
     def _heard(self, features: Rows, num_frames: Lengths) -> tuple[CTCOutput, CTCOutput | None]:
         """Return the output of CTC, and of that on a lower layer if there is one."""

@@ -136,6 +136,13 @@ class SpeechModel(Trainable):
             shift *= factor
         return shift
 
+    def augmented(
+        self, batch: TrainingBatch, augment: FeatureAugmentation
+    ) -> tuple[Float[Tensor, "batch frames size"], Lengths]:
+        """Return the features of a batch, changed by `augment`, and each utterance's number of frames."""
+        features, num_frames = self.features(batch.waveforms, batch.num_samples)
+        return augment(features, num_frames, keys=batch.keys, orders=self.features.orders), num_frames
+
     def encode(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch states size"], Lengths]:
         """Return encoded states for a search, with products of `operands`, and each utterance's number of states."""
         features, num_frames = self.features(waveforms, num_samples)

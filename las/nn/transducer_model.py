@@ -12,7 +12,6 @@ and the score of a hypothesis is log p(tokens | states), summed over all alignme
 constraints serve it, and hypotheses of equal tokens never compete with each other.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -212,9 +211,7 @@ class TransducerModel(SpeechModel):
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> TransducerOutput:
         """Return the arcs of the lattices of a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        features, num_frames = self.features(batch.waveforms, batch.num_samples)
-        change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
-        encoded, num_states = self.listener(change(features, num_frames), num_frames)
+        encoded, num_states = self.listener(*self.augmented(batch, augment))
         return TransducerOutput(self._decoder(encoded, num_states).arcs(batch.targets), num_states)
 
     def output_and_search_inputs(
