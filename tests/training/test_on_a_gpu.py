@@ -105,6 +105,8 @@ def cell(name: str) -> list[str]:
     return [f"cell@model.{part}.cell={name}" for part in ("listener", "speller")]
 
 
+LIBRISPEECH = ("librispeech5", "librispeech5_ctc", "librispeech5_hybrid")
+"""Experiments of models that other cases have, of a corpus that is not here."""
 CASES: dict[str, Sequence[str]] = {
     **{f"cell {name}": [*MODEL, *cell(name)] for name in ["ln_global", *cards("cell", "ln_global")]},
     **{
@@ -114,7 +116,7 @@ CASES: dict[str, Sequence[str]] = {
     **{f"features {name}": [f"features@model.features={name}"] for name in cards("features")},
     **{
         f"experiment {name}": [f"+experiment={name}", *MODEL]
-        for name in cards("experiment", "an4_ctc", "hybrid", "hybrid_phones")
+        for name in cards("experiment", "an4_ctc", "hybrid", "hybrid_phones", *LIBRISPEECH)
     },
     **{f"optimiser {name}": [*MODEL, f"optim={name}"] for name in cards("optim", "adam")},
     **{f"gradients {name}": [*MODEL, f"gradients={name}"] for name in cards("gradients", "default")},
@@ -122,6 +124,7 @@ CASES: dict[str, Sequence[str]] = {
     "masks": [*MODEL, "augment=specaugment_ld"],
     "front end": [*MODEL, "+front_end@model.listener.front_end=park2019"],
     "scheduled sampling": [*MODEL, "model.speller.scheduled_sampling=0.5"],
+    "ctc": [*(each for each in MODEL if "speller" not in each), "model=ctc_small"],
     "transducer": [*(each for each in MODEL if "speller" not in each), "model=transducer_small", "model.joint.size=8"],
     "loss mwer": [*MODEL, "loss=mwer"],
     "loss mwer_joint_ctc": [*MODEL, "loss=mwer_joint_ctc"],
