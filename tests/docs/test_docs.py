@@ -88,13 +88,13 @@ def examples_there() -> Iterator[None]:
 def dictionary_there(config: Config) -> Iterator[None]:
     """The dictionary of a command, or AN4 with one: its phones decide the size of an acoustic model."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "words.dic"
         if config["lexicon"] is None:
             root = tiny_words.tree(Path(folder))
-            path = root / "an4" / "etc" / "an4.dic"
-            config["corpus"]["root"] = str(root)
+            path, config["corpus"]["root"] = root / "an4" / "etc" / "an4.dic", str(root)
+        else:
+            path = Path(folder) / "words.dic"
+            config["lexicon"] = str(path)
         path.write_text("YES Y EH S\nNO N OW\n")
-        config["lexicon"] = None if config["lexicon"] is None else str(path)
         yield
 
 
