@@ -87,6 +87,7 @@ _CLASSES = {
     "las.decoding.scorers.internal_lm": "InternalLMScorer",
     "las.decoding.scorers.language_model": "LanguageModelScorer WordNGramScorer",
     # training
+    "las.training.lattice_free_mmi": "LatticeFreeMMI",
     "las.training.minimum_word_error": "MinimumWordErrorLoss",
     "las.training.optimization": "Nadam GradientTransform AnnealedNoise ConstantNoise WeightNoise",
     "las.training.schedules": "Schedule ExponentialSchedule NewbobSchedule NewbobMultiEpochSchedule",

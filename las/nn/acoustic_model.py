@@ -32,11 +32,22 @@ NO_LABEL = -1
 """Target of a frame that is not trained on."""
 
 
+class FrameSequences(NamedTuple):
+    """Chunks with all their frames in order, for losses of whole sequences."""
+
+    logits: Float[Tensor, "chunks frames pdfs"]
+    labels: Int[Tensor, "chunks frames"]
+    """NO_LABEL where there is none, and in padding."""
+    num_frames: Lengths
+
+
 class FramePredictions(NamedTuple):
     """Log-probabilities of the labels of labelled frames, one after the other, and the labels."""
 
     log_probs: Float[Tensor, "frames"]
     labels: Int[Tensor, "frames"]
+    sequences: Callable[[], FrameSequences]
+    """Computes the logits of all states in all frames."""
 
 
 class FrameScores(NamedTuple):
@@ -134,7 +145,7 @@ class AcousticModel(FrameModel):
         features, _ = self.augmented(batch, augment)
         lengths, labels = self._labels(batch)
         chunks = chunks_of(lengths, self.chunk_size, self.chunk_step)
-        encoded, _ = self.listener(chunks.cut(features, self.chunk_size), chunks.lengths)
+        encoded, num_rows = self.listener(chunks.cut(features, self.chunk_size), chunks.lengths)
         frames = encoded.shape[1] * self.num_frames_of_row
         chosen = chunks.cut(labels + 1, self.chunk_size)[:, :frames]  # 0: none, or outside
         of_rows = functional.pad(chosen, (0, frames - chosen.shape[1])).unflatten(1, (encoded.shape[1], -1))
@@ -143,7 +154,13 @@ class AcousticModel(FrameModel):
         parts = zip(encoded[rows].split(at_once), labels.split(at_once), strict=True)
         (log_probs,) = recomputed(self._log_probs, parts)
         known = labels != NO_LABEL
-        return FramePredictions(log_probs[known], labels[known])
+
+        def sequences() -> FrameSequences:
+            logits = self._frames(self.output(encoded)).flatten(1, 2)
+            num_frames = torch.minimum(chunks.lengths, num_rows.cpu() * self.num_frames_of_row)
+            return FrameSequences(logits, of_rows.flatten(1) - 1, num_frames)
+
+        return FramePredictions(log_probs[known], labels[known], sequences)
 
     def _log_probs(
         self, encoded: Float[Tensor, "rows size"], labels: Int[Tensor, "rows frames"]

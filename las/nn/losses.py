@@ -1,5 +1,6 @@
 """Training objectives: label-smoothed cross-entropy of tokens, alone or with CTC, and focal loss of frames."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -227,6 +228,14 @@ class TransducerLoss(TrainingLoss):
 
 class FrameLoss(TrainingLoss):
     """Base class of losses of frames: `output` is the `FramePredictions` of a `las.nn.acoustic_model.FrameModel`."""
+
+    def bind_phones(self, sentences: Iterable[Sequence[str]], states: Any) -> None:
+        """Prepare for the phones of the training utterances and their states, before the first batch.
+
+        Args:
+            sentences: the phones, which may be read once.
+            states: the numbering of their states (`las.hmm.topology.StateNumbering`).
+        """
 
 
 class FrameCrossEntropy(FrameLoss):

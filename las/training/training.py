@@ -183,6 +183,7 @@ class Training:
         targets, workers = self._targets(parts), devices.reading_workers(options.num_workers)
         dev = self.data.splits[self.corpus.splits[1]]
         shared = (self.corpus, dev, targets.source, parts.batch_size, workers)
+        parts.task.bind_loss(parts.loss, train, targets.source)
         loss = parts.loss if parts.schedule.follows == "objective" else None
         validator = parts.task.validator(model, parts.validation_search, *shared, loss)
         same = before is not None and before.data.train == train

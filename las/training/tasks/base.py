@@ -247,5 +247,8 @@ class Task:
         """Make targets of the right size, for trials of memory and time."""
         return corpus.tokens
 
+    def bind_loss(self, loss: TrainingLoss, train: Sequence[Utterance], source: Any) -> None:
+        """Tell a loss what it must know of the training utterances and their targets."""
+
     def fit(self, model: Any, corpus: Corpus, train: Sequence[Utterance], source: Any) -> None:
         """Set what a model counts on the training utterances and their targets, before the first update."""

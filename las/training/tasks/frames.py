@@ -17,7 +17,8 @@ from las.data.tokenizers import Tokenizer
 from las.hmm.labels import NO_LABEL
 from las.hmm.tying import TiedStates
 from las.lm import kneser_ney, ngram
-from las.nn.acoustic_model import AcousticModel, FramePredictions
+from las.nn.acoustic_model import AcousticModel, FramePredictions, FrameSequences
+from las.nn.losses import FrameLoss, TrainingLoss
 from las.nn.normalisation import mask_of
 from las.runtime.errors import ConfigError
 from las.training.chance import ChanceLevel
@@ -59,11 +60,13 @@ class FrameValidator(Validator):
         texts = self.texts(batch, scores, num_frames)
         width = min(scores.log_posteriors.shape[1], batch.targets.shape[1])
         targets, rows = batch.targets[:, :width], scores.log_posteriors[:, :width]
-        labelled = mask_of(torch.minimum(num_frames.cpu(), batch.num_tokens), width, rows.device)
+        lengths = torch.minimum(num_frames.cpu(), batch.num_tokens)
+        labelled = mask_of(lengths, width, rows.device)
         known = labelled & (targets != NO_LABEL)
         chosen, expected = rows[known], targets[known]
         log_probs = chosen.gather(-1, expected.unsqueeze(-1)).squeeze(-1)
-        objective = self.objective(FramePredictions(log_probs, expected), batch)
+        whole = FrameSequences(rows, targets.masked_fill(~labelled, NO_LABEL), lengths)
+        objective = self.objective(FramePredictions(log_probs, expected, lambda: whole), batch)
         right = int((chosen.argmax(-1) == expected).sum())
         return Measured(float(-log_probs.sum()), right, len(expected), objective, texts)
 
@@ -106,6 +109,10 @@ class FrameTask(Task):
 
     def trial_targets(self, corpus: Corpus, model: AcousticModel) -> FirstLabels:
         return FirstLabels(corpus, model)
+
+    def bind_loss(self, loss: TrainingLoss, train: Sequence[Utterance], source: LabelSource) -> None:
+        if isinstance(loss, FrameLoss):
+            loss.bind_phones((source.phones(each) for each in train), source.states)
 
     def fit(self, model: AcousticModel, corpus: Corpus, train: Sequence[Utterance], source: LabelSource) -> None:
         """Count the frames of each state, for the priors, and estimate the bigram of phones on the training texts."""

@@ -10,6 +10,7 @@
 #include "hypotheses.h"
 #include "loops.h"
 #include "matrices.h"
+#include "occupancies.h"
 #include "paths.h"
 #include "prefixes.h"
 #include "rounded.h"
@@ -137,6 +138,9 @@ void search_whole(const Searching<T>& step, const Search<T>& first, const Hypoth
     }                                                                                                \
     void best_paths_##TYPE(const Paths<T>* paths, int64_t threads) {                                 \
         in_team(threads, [&](Team team) { best_paths(*paths, team); });                              \
+    }                                                                                                \
+    void occupy_##TYPE(const Occupancies<T>* occupancies, int64_t threads) {                         \
+        in_team(threads, [&](Team team) { occupy(*occupancies, team); });                            \
     }                                                                                                \
     void expand_##TYPE(const Expansion<T>* expansion, int64_t threads) {                             \
         in_team(threads, [&](Team team) { expand(*expansion, team); });                              \
