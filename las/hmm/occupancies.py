@@ -4,8 +4,8 @@
 
 with the emission b_t(s) of the pdf of state s and the factor w(r, s) of an arc, or of two by way of a junction. A chunk
 may begin and end in every state. The gradient of log Z with regard to log b_t is the occupancy of each pdf: the
-probability that a path has it in frame t. On a CPU a loop over the arcs in C++ (`occupancies.h`) computes both, elsewhere
-torch's operations. Forward variables are scaled to a sum of one in each frame.
+probability that a path has it in frame t. Forward variables are scaled to a sum of one in each frame. On a CPU a loop
+over the arcs in C++ (`occupancies.h`) computes both, elsewhere torch's operations.
 """
 
 import ctypes

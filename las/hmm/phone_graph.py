@@ -1,5 +1,5 @@
-"""Graph of all sequences of phones, weighed by a trigram: what lattice-free training sets a transcript against (Povey et
-al. 2016, "Purely sequence-trained neural networks for ASR based on lattice-free MMI", section 2.4).
+"""Graph of all sequences of phones, weighed by a trigram, which lattice-free training sets a transcript against
+(Povey et al. 2016, "Purely sequence-trained neural networks for ASR based on lattice-free MMI", section 2.4).
 
 The trigram has the relative frequencies of the training part, without smoothing, so that the graph has only trigrams
 that occur there. A unit is a phone between its neighbours with three states; units of one phone with the same pdfs and

@@ -13,7 +13,7 @@ The gradient with regard to an output is the occupancy of its state over all pat
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor

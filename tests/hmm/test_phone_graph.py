@@ -69,7 +69,7 @@ def test_a_phone_has_the_trigrams_of_the_sentences_alone() -> None:
     first, last = slice(None, None, 3), slice(2, None, 3)
     left = moves[last, first].sum(1)
     # What leaves a phone is shared out over the next trigrams; a phone that always ends its sentence leads nowhere.
-    assert np.logical_or(np.isclose(left, 0.0), np.isclose(left, math.exp(-0.3 / 4))).all() and 0 < left.sum()
+    assert np.logical_or(np.isclose(left, 0.0), np.isclose(left, math.exp(-0.3 / 4))).all() and left.sum() > 0
     inner = {(source % 3, target % 3) for source, target in np.argwhere(moves) if source // 3 == target // 3}
     assert {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)} <= inner
 

@@ -6,6 +6,7 @@ import pytest
 import tiny
 import torch
 from console import Las
+from gpu_stand_in import stand_in
 from interrupted_trainings import require_same, stopped
 from tiny import steps
 from tiny_frames import overrides
@@ -98,3 +99,16 @@ def test_a_schedule_may_follow_it(corpus: Path, las: Las) -> None:
 
 def test_a_model_of_tokens_is_refused(corpus: Path, las: Las) -> None:
     las("train", *tiny.overrides(corpus, "loss=lattice_free_mmi")).fails(2, "choose loss=cross_entropy")
+
+
+def test_devices_are_not_mixed() -> None:
+    logits = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(2))
+    expected = loss().objective(Priors(), predictions(logits), None)  # type: ignore[arg-type]
+    with stand_in():
+        model = Priors()
+        model.log_priors = model.log_priors.to("cuda")
+        there = predictions(logits)
+        labels, shown = there.labels.to("cuda"), FrameSequences(logits.to("cuda"), LABELS.to("cuda"), NUM_FRAMES)
+        output = FramePredictions(there.log_probs.to("cuda"), labels, lambda: shown)
+        found = loss().objective(model, output, None)  # type: ignore[arg-type]
+        assert found.is_cuda and float(found) == pytest.approx(float(expected), rel=1e-5)
