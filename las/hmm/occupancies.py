@@ -61,7 +61,7 @@ class _LogTotals(torch.autograd.Function):
 def _factors(emissions: Tensor) -> tuple[Tensor, Tensor]:
     """Return emissions as factors, the largest of each frame 1, and the logarithms that were taken from each frame."""
     most = emissions.amax(-1, keepdim=True)
-    return (emissions - most).clamp(min=LEAST).exp(), most.squeeze(-1)
+    return (emissions - most).clamp_(min=LEAST).exp_(), most.squeeze(-1)
 
 
 def _inside(num_frames: Tensor, like: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class OccupanciesStructure(Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("chunks", "frames", "pdfs", "states", "junctions")),
-        *((name, Int64s) for name in ("num_frames", "pdf", "first_arc", "source")),
+        *((name, Int64s) for name in ("num_frames", "order", "pdf", "first_arc", "source")),
         *((name, ctypes.c_void_p) for name in ("emissions", "weight", "initial", "totals", "occupancies")),
     )
 
@@ -113,7 +113,8 @@ def compiled(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Occupi
     factors, taken = _factors(emissions)
     num_states = len(graph.pdfs)
     starts = np.searchsorted(graph.targets, np.arange(num_states + graph.num_junctions + 1))
-    whole = {"num_frames": num_frames.long().cpu(), "source": torch.from_numpy(graph.sources)}
+    lengths = num_frames.long().cpu()
+    whole = {"num_frames": lengths, "order": lengths.argsort(), "source": torch.from_numpy(graph.sources)}
     whole |= {"pdf": torch.from_numpy(graph.pdfs), "first_arc": torch.from_numpy(starts)}
     numbers = {"weight": graph.weights, "initial": graph.initial}
     tensors = {name: torch.from_numpy(part).to(emissions.dtype) for name, part in numbers.items()}

@@ -154,9 +154,12 @@ class AcousticModel(FrameModel):
         parts = zip(encoded[rows].split(at_once), labels.split(at_once), strict=True)
         (log_probs,) = recomputed(self._log_probs, parts)
         known = labels != NO_LABEL
+        kind = encoded.device.type
+        autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
         def sequences() -> FrameSequences:
-            logits = self._frames(self.output(encoded)).flatten(1, 2)
+            with autocast:  # that of this pass, wherever the loss asks
+                logits = self._frames(self.output(encoded)).flatten(1, 2)
             num_frames = torch.minimum(chunks.lengths, num_rows.cpu() * self.num_frames_of_row)
             return FrameSequences(logits, of_rows.flatten(1) - 1, num_frames)
 

@@ -15,6 +15,7 @@ The gradient with regard to an output is the occupancy of its state over all pat
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -68,7 +69,8 @@ class LatticeFreeMMI(FrameLoss):
         sequences = output.sequences()
         labelled = sequences.labels != NO_LABEL
         num_frames = sequences.num_frames.masked_fill(labelled.sum(1).cpu() < sequences.num_frames, 0)
-        emissions = (self.acoustic_scale / self.lm_scale) * (sequences.logits.float() - self.prior_scale * log_priors)
+        scale = self.acoustic_scale / self.lm_scale
+        emissions = torch.add(-scale * self.prior_scale * log_priors, sequences.logits.float(), alpha=scale)
         of_labels = emissions.gather(-1, sequences.labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         of_labels = of_labels.masked_fill(~labelled | (num_frames == 0).to(labelled.device).unsqueeze(1), 0.0)
         all_paths = log_totals(emissions, num_frames, self.graph).sum() - of_labels.sum()

@@ -11,11 +11,11 @@
 
 // Emissions are factors, [chunks, frames, pdfs], occupancies alike. Places of the graph are its states, and behind them
 // its junctions, which emit nothing. The arcs into place i are first_arc[i] to first_arc[i + 1]; those into a junction
-// come from states.
+// come from states. `order` lists the chunks, those of one length together.
 template <class T>
 struct Occupancies {
     int64_t chunks, frames, pdfs, states, junctions;
-    const int64_t *num_frames, *pdf, *first_arc, *source;
+    const int64_t *num_frames, *order, *pdf, *first_arc, *source;
     const T *emissions, *weight, *initial;
     T *totals, *occupancies;
 };
@@ -30,12 +30,12 @@ class OccupancyLanes {
           segment(SEGMENT * size), arrived(size), next(size), emission(g.pdfs * LANES), found(g.pdfs * LANES),
           scales((g.frames + 1) * LANES) {}
 
-    void run(int64_t first_chunk) {
-        first = first_chunk;
+    void run(int64_t first) {
+        chunk = g.order + first;
         chunks = std::min(LANES, g.chunks - first);
         int64_t frames = 0;
         for (int64_t lane = 0; lane < LANES; ++lane) {
-            lengths[lane] = lane < chunks ? g.num_frames[first + lane] : 0;
+            lengths[lane] = lane < chunks ? g.num_frames[chunk[lane]] : 0;
             frames = std::max(frames, lengths[lane]);
         }
         double totals[LANES] = {};
@@ -46,7 +46,7 @@ class OccupancyLanes {
                 if (frame < lengths[lane]) totals[lane] += std::log(double(sums[lane]));
             }
         }
-        for (int64_t lane = 0; lane < chunks; ++lane) g.totals[first + lane] = T(totals[lane]);
+        for (int64_t lane = 0; lane < chunks; ++lane) g.totals[chunk[lane]] = T(totals[lane]);
         Vector<T> scale = Vector<T>{} + T(1);
         for (int64_t frame = frames; frame-- > 0;) {
             if (frame % SEGMENT == SEGMENT - 1 || frame == frames - 1) repeat(frame);
@@ -79,7 +79,7 @@ class OccupancyLanes {
     void read(int64_t frame) const {
         for (int64_t lane = 0; lane < LANES; ++lane) {
             const bool inside = frame < lengths[lane];
-            const T* row = g.emissions + (inside ? ((first + lane) * g.frames + frame) * g.pdfs : 0);
+            const T* row = g.emissions + (inside ? (chunk[lane] * g.frames + frame) * g.pdfs : 0);
             for (int64_t pdf = 0; pdf < g.pdfs; ++pdf) emission[pdf * LANES + lane] = inside ? row[pdf] : T(1);
         }
     }
@@ -130,7 +130,7 @@ class OccupancyLanes {
         totals = 1 / totals;
         for (int64_t lane = 0; lane < chunks; ++lane) {
             if (frame >= lengths[lane]) continue;
-            T* row = g.occupancies + ((first + lane) * g.frames + frame) * g.pdfs;
+            T* row = g.occupancies + (chunk[lane] * g.frames + frame) * g.pdfs;
             for (int64_t pdf = 0; pdf < g.pdfs; ++pdf) row[pdf] = found[pdf * LANES + lane] * totals[lane];
         }
     }
@@ -157,7 +157,8 @@ class OccupancyLanes {
 
     const Occupancies<T>& g;
     const int64_t size;
-    int64_t first = 0, chunks = 0, lengths[LANES] = {};
+    const int64_t* chunk = nullptr;
+    int64_t chunks = 0, lengths[LANES] = {};
     Buffer<T> kept, segment, arrived, next, emission, found, scales;
 };
 
