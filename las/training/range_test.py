@@ -21,6 +21,7 @@ from las.runtime.errors import ArgumentError, NumericalError
 from las.training import data_preparation
 from las.training.schedules import rounded_down
 from las.training.setup import TrainingParts
+from las.training.tasks.base import TrainingTargets
 
 DIVERGED = 2.0
 """A sweep ends when the smoothed loss is so many times the lowest so far."""
@@ -79,7 +80,7 @@ class RangeTest(NamedTuple):
 
 
 def run(
-    parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance], targets: loader.Targets, sweep: Sweep
+    parts: TrainingParts, corpus: Corpus, train: Sequence[Utterance], targets: TrainingTargets, sweep: Sweep
 ) -> RangeTest:
     """Train a model, new or warm-started, while the rate grows; it is used up. Same parts and utterances: same result.
 
@@ -88,14 +89,14 @@ def run(
     torch.set_num_threads(devices.threads(parts.options.threads))
     model = parts.speech_model.to(parts.device)
     if parts.warm_start.source is not None:
-        parts.warm_start.apply(model, corpus.tokens)
+        parts.warm_start.apply(model, corpus.tokens, targets.state)
     if parts.warm_start.statistics == "corpus":
         data_preparation.fit_features(model.features, train, corpus, parts.batch_size)
     optimiser = parts.optim(model.parameters())
     training_step, accumulate = parts.training_step(optimiser), parts.options.accumulate
     points: list[Point] = []
     average, rates = 0.0, sweep.rates()
-    with contextlib.closing(_batches(parts, corpus, train, targets)) as batches, signals.Signals() as stop:
+    with contextlib.closing(_batches(parts, corpus, train, targets.source)) as batches, signals.Signals() as stop:
         for step, rate in progress.counted(enumerate(rates, start=1), len(rates), "updates"):
             for group in optimiser.param_groups:
                 group["lr"] = rate

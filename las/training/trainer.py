@@ -132,7 +132,7 @@ class Trainer:
         """Take over parameters from a trained model, if the training is to, and fit the statistics of the features."""
         start = self.parts.warm_start
         if start.source is not None:
-            warm_start.show(start, start.apply(self.model, self.corpus.tokens), self.run)
+            warm_start.show(start, start.apply(self.model, self.corpus.tokens, self.data.targets.state), self.run)
         if start.statistics == "corpus" and self.model.features is not None:
             data_preparation.fit_features(self.model.features, self.data.train, self.corpus, self.parts.batch_size)
         self.parts.task.fit(self.model, self.corpus, self.data.train, self.data.targets.source)

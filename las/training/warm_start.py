@@ -2,12 +2,13 @@
 
 Tensors correspond by name, and rows of the embedding, the output layer and the CTC head by symbol: a symbol that both
 vocabularies have takes its row along, wherever it stands; the sentence boundary (CTC: the blank) is one of them.
-Symbols that only this training has keep their initial values. Everything else must have the same names and shapes.
+Symbols that only this training has keep their initial values. The output layer of an acoustic model is taken where both
+predict the same states of phones. Everything else must have the same names and shapes.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from las.config.build import Config, check_value, checked, differences, require
 from las.data import tokenizers
 from las.data.tokenizers import Tokenizer
+from las.hmm import lexicon
+from las.hmm.topology import Topology
 from las.nn.features import FITTED
 from las.nn.model import Trainable
 from las.runtime import progress
@@ -36,6 +39,7 @@ PARTS = {
     "ctc": "ctc.",
     "prediction": "prediction.",
     "joint": "joint.",
+    "states": "output.",
 }
 """Parts of a model, with the beginning of the names of their tensors."""
 SPELLER = ("embedding", "cells", "attention", "readout", "output", "prediction", "joint")
@@ -47,6 +51,8 @@ BY_SYMBOL = {
 }
 """Tensors with a row for each symbol."""
 STATISTICS = ("features.mean", "features.deviation")
+COUNTED = ("log_priors", "bigram")
+"""What acoustic models count on the training utterances."""
 NUM_LISTED = 4
 """Tensors of a part that an error lists, and half of the settings that differ."""
 SETTINGS_LISTED = 10
@@ -95,7 +101,7 @@ class WarmStart:
         self,
         source: str | None = None,
         *,
-        parts: Sequence[str] = ("listener", "speller", "ctc"),
+        parts: Sequence[str] = ("listener", "speller", "ctc", "states"),
         statistics: str | None = None,
         freeze: Sequence[str] = (),
         thaw_step: int | None = None,
@@ -126,7 +132,9 @@ class WarmStart:
         if self.source is None:
             return
         saved, own = self._read(), model.state_dict()
-        problems = {part: _misfits(PARTS[part], saved.model, own) for part in self.parts}
+        # States are compared by what they are of, which targets tell (`apply`).
+        problems = {part: _misfits(PARTS[part], saved.model, own) for part in self.parts if part != "states"}
+        problems |= {"states": []} if "states" in self.parts else {}
         fitting = [part for part in self.parts if not problems[part] and _present(part, saved.model, own)]
         if any(problems.values()):
             raise ConfigError(self._architecture_error(problems, fitting, saved, section))
@@ -139,28 +147,34 @@ class WarmStart:
         if self._carries_statistics(model):
             self._require_statistics(saved, own)
 
-    def apply(self, model: Trainable, tokens: Tokenizer) -> Transfer:
+    def apply(self, model: Trainable, tokens: Tokenizer, recognition: Mapping[str, Any]) -> Transfer:
         """Fill a model, which has its initial values, from the source; changes it in place.
 
-        With `statistics` of the corpus the caller fits those of the features afterwards.
+        `recognition` is what a recogniser needs besides tokens (`TrainingTargets.state`). With `statistics` of the
+        corpus the caller fits those of the features afterwards. Raises ConfigError for frozen states of another model.
         """
         saved = self._read()
         symbols = tokenizers.from_state(saved.state["corpus"]["tokens"], saved.config).symbols
         rows = {symbol: row for row, symbol in enumerate(symbols)}
         pairs = [(here, rows[symbol]) for here, symbol in enumerate(tokens.symbols) if symbol in rows]
         tensors, own = [], model.state_dict()
-        chosen = tuple(PARTS[part] for part in self.parts)
+        same_states = _states(saved.state["corpus"], symbols) == _states(recognition, tokens.symbols)
+        same_states = same_states and not _misfits(PARTS["states"], saved.model, own)
+        if not same_states and ("states" in self.frozen_parts or self.parts == ["states"]):
+            raise ConfigError(f"warm_start: {self.source} has other states of phones: leave states out of its parts")
+        chosen = tuple(PARTS[part] for part in self.parts if part != "states" or same_states)
         if self._carries_statistics(model):
             chosen += STATISTICS
         for name, tensor in own.items():
             if name.startswith("features.") and (name not in STATISTICS or not _has_statistics(model)):
                 continue  # constants, such as filters, that the config determines
-            origin = "fitted" if name in STATISTICS else "drawn anew"
+            origin = "fitted" if name in (*STATISTICS, *COUNTED) else "drawn anew"
             if name.startswith(chosen) and name in saved.model:
                 origin = "resized" if name in BY_SYMBOL and symbols != tokens.symbols else "carried"
                 _copy(saved.model[name], tensor, pairs if origin == "resized" else None)
             tensors.append(CarriedTensor(name, list(tensor.shape), origin, name.startswith(self._frozen_names)))
-        left = sorted(name for name in saved.model if name not in own or not name.startswith((*chosen, "features.")))
+        taken = (*chosen, "features.", *COUNTED)
+        left = sorted(name for name in saved.model if name not in own or not name.startswith(taken))
         self._saved = None  # not needed again: a resumed training reads its own checkpoints
         known = set(symbols[1:]) & set(tokens.symbols[1:])
         source = {"path": str(saved.directory), "step": saved.state.get("step"), "model": saved.config["model"]}
@@ -263,6 +277,14 @@ def _parts(key: str, names: Sequence[str]) -> list[str]:
     return [part for part in PARTS if part in names or ("speller" in names and part in SPELLER)]
 
 
+def _states(recognition: Mapping[str, Any], symbols: Sequence[str]) -> str:
+    """Return the hash of the states of phones that a recogniser of these symbols predicts, if it predicts any."""
+    if "tying" in recognition:
+        return str(recognition["tying"]["content_hash"])
+    phones = lexicon.from_state(recognition["lexicon"]).phones if "lexicon" in recognition else symbols[1:]
+    return Topology(phones).content_hash
+
+
 def _present(part: str, source: dict[str, Tensor], own: dict[str, Tensor]) -> bool:
     return all(any(name.startswith(PARTS[part]) for name in tensors) for tensors in (source, own))
 
@@ -325,10 +347,10 @@ def rows(transfer: Transfer, thaw_step: int | None) -> list[tuple[str, str, str,
         values = sum(math.prod(tensor.shape) for tensor in tensors)
         how = origin if origin != "resized" else f"{len(transfer.common) + 1} of {tensors[0].shape[0]} rows by symbol"
         trained = "yes" if not frozen else "frozen" if thaw_step is None else f"from step {thaw_step}"
-        if module == "features":
+        if origin == "fitted" or module == "features":
             trained = "no, statistics"
         count = f" ({len(tensors)} tensors)" if len(tensors) > 1 else ""
-        listed.append((f"{module}: {names}{count}", f"{values:,}", how, trained))
+        listed.append((f"{module}: {names}{count}" if module else names, f"{values:,}", how, trained))
     return listed
 
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tiny_frames
 import torch
 from console import Las
 from interrupted_trainings import require_same, stopped_after
@@ -194,3 +195,31 @@ def test_a_source_that_is_no_recogniser_is_refused(trained: Path, trained_copy: 
 def test_a_language_model_does_not_start_warm(trained: Path, tmp_path: Path, las: Las) -> None:
     words = ["corpus=timit", f"corpus.root={trained / 'TIMIT'}", f"run_dir={tmp_path / 'run'}"]
     las("train_lm", *words, f"warm_start.from={trained / 'run'}").fails(2, "only recognisers")
+
+
+def test_the_states_of_an_acoustic_model_are_taken_where_they_are_the_same(corpus: Path, las: Las) -> None:
+    las("train", *tiny_frames.overrides(corpus)).succeeds()
+    source = checkpoint.find(corpus / "run")[0]
+    same = ["warm_start.freeze=[states]", f"warm_start.from={corpus / 'run'}", f"run_dir={corpus / 'same'}", *ONE_STEP]
+    answer = las("train", *tiny_frames.overrides(corpus, *same)).succeeds_quietly()
+    assert "left behind" not in answer.out and "log_priors, bigram" in answer.out
+    listed = origins(corpus / "same")
+    assert listed["output.weight"] == ("carried", True) and listed["log_priors"] == ("fitted", False)
+    own = first_and_last(corpus / "same", 1).model
+    assert torch.equal(own["output.weight"], source.model["output.weight"])
+    rows = ["++model.listener.input_reduction=3", "warm_start.parts=[states]", f"run_dir={corpus / 'rows'}", *ONE_STEP]
+    las("train", *tiny_frames.overrides(corpus, *same[1:2], *rows)).fails(2, "other states of phones")
+
+
+def test_states_of_other_phones_are_left_behind(corpus: Path, las: Las) -> None:
+    las("train", *tiny_frames.overrides(corpus)).succeeds()
+    folder = checkpoint.directory(corpus / "run" / "checkpoints", 4)
+    state = json.loads((folder / "state.json").read_text())
+    state["corpus"]["tokens"]["symbols"].reverse()
+    forge(folder, "state", state)
+    more = [f"warm_start.from={folder}", f"run_dir={corpus / 'other'}", *ONE_STEP]
+    answer = las("train", *tiny_frames.overrides(corpus, *more)).succeeds_quietly()
+    assert "left behind in the source: output" in answer.out
+    assert origins(corpus / "other")["output.weight"] == ("drawn anew", False)
+    frozen = [*more[:1], f"run_dir={corpus / 'frozen'}", "warm_start.freeze=[states]"]
+    las("train", *tiny_frames.overrides(corpus, *frozen)).fails(2, "other states of phones")
