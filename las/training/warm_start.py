@@ -42,7 +42,7 @@ PARTS = {
     "states": "output.",
 }
 """Parts of a model, with the beginning of the names of their tensors."""
-SPELLER = ("embedding", "cells", "attention", "readout", "output", "prediction", "joint")
+SPELLER = ("embedding", "cells", "attention", "readout", "output", "prediction", "joint", "states")
 """Parts that `speller` stands for."""
 BY_SYMBOL = {
     *("speller.embedding.weight", "speller.output.weight", "speller.output.bias"),
@@ -101,7 +101,7 @@ class WarmStart:
         self,
         source: str | None = None,
         *,
-        parts: Sequence[str] = ("listener", "speller", "ctc", "states"),
+        parts: Sequence[str] = ("listener", "speller", "ctc"),
         statistics: str | None = None,
         freeze: Sequence[str] = (),
         thaw_step: int | None = None,
