@@ -9,11 +9,12 @@ over the arcs in C++ (`occupancies.h`) computes both, elsewhere torch's operatio
 """
 
 import ctypes
+import math
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from las.hmm.phone_graph import PhoneGraph, phone_graph
@@ -29,39 +30,51 @@ class Occupied(NamedTuple):
     """Logarithms of the sums over all paths, and the occupancies of pdfs; both 0 where a chunk has no frame."""
 
     log_totals: Float[Tensor, "chunks"]
+    """-inf where no path is allowed; occupancies are 0 then."""
     occupancies: Float[Tensor, "chunks frames pdfs"]
 
 
 def log_totals(
-    emissions: Float[Tensor, "chunks frames pdfs"], num_frames: Int[Tensor, "chunks"], graph: PhoneGraph
+    emissions: Float[Tensor, "chunks frames pdfs"],
+    num_frames: Int[Tensor, "chunks"],
+    graph: PhoneGraph,
+    allowed: Bool[Tensor, "chunks frames pdfs"] | None = None,
 ) -> Float[Tensor, "chunks"]:
-    """Return log Z of each chunk, 0 for one without frames; gradients lead to the emissions.
+    """Return log Z of each chunk, 0 for one without frames and -inf without paths; gradients lead to the emissions.
 
     Args:
         emissions: logarithms, in fp32 or fp64.
         num_frames: frames of each chunk.
         graph: the phones.
+        allowed: pdfs that paths may have in each frame; None: all.
     """
-    return cast(Tensor, _LogTotals.apply(emissions, num_frames, graph))
+    return cast(Tensor, _LogTotals.apply(emissions, num_frames, graph, allowed))
 
 
 class _LogTotals(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Tensor:
-        occupied = (by_torch if OCCUPANCIES.refusal(emissions) else compiled)(emissions, num_frames, graph)
+    def forward(ctx: Any, emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: Tensor | None) -> Tensor:
+        compute = by_torch if OCCUPANCIES.refusal(emissions) else compiled
+        occupied = compute(emissions, num_frames, graph, allowed)
         ctx.save_for_backward(occupied.occupancies)
         return occupied.log_totals
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (occupancies,) = ctx.saved_tensors
-        return gradients[0].view(-1, 1, 1) * occupancies, None, None
+        return gradients[0].view(-1, 1, 1) * occupancies, None, None, None
 
 
-def _factors(emissions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return emissions as factors, the largest of each frame 1, and the logarithms that were taken from each frame."""
+def _factors(emissions: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return emissions as factors, the largest of each frame 1 and what is not allowed 0, and the logarithms that were
+    taken from each frame.
+    """
+    if allowed is not None:
+        emissions = emissions.masked_fill(~allowed, -math.inf)
     most = emissions.amax(-1, keepdim=True)
-    return (emissions - most).clamp_(min=LEAST).exp_(), most.squeeze(-1)
+    most = torch.where(most == -math.inf, 0.0, most)
+    factors = (emissions - most).clamp_(min=LEAST).exp_()
+    return factors if allowed is None else factors.masked_fill_(~allowed, 0.0), most.squeeze(-1)
 
 
 def _inside(num_frames: Tensor, like: Tensor) -> Tensor:
@@ -69,9 +82,9 @@ def _inside(num_frames: Tensor, like: Tensor) -> Tensor:
     return torch.arange(like.shape[1], device=like.device) < num_frames.to(like.device).unsqueeze(1)
 
 
-def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Occupied:
+def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: Tensor | None = None) -> Occupied:
     """Compute `Occupied` by torch's operations, occupancies as gradients."""
-    factors, taken = _factors(emissions)
+    factors, taken = _factors(emissions, allowed)
     inside, num_states = _inside(num_frames, emissions), len(graph.pdfs)
     pdfs, sources, targets = (torch.from_numpy(each).to(emissions.device) for each in (graph.pdfs, *graph[2:4]))
     weights, initial = (torch.from_numpy(each).to(emissions) for each in graph[4:])
@@ -83,6 +96,7 @@ def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Occupi
         return sums.index_add(1, targets[arcs] % num_states, places[:, sources[arcs]] * weights[arcs])
 
     totals = torch.where(inside, taken, 0.0).sum(1)
+    possible = torch.ones_like(inside[:, 0])
     with torch.enable_grad():
         factors.requires_grad_()
         variables = initial * factors[:, 0, pdfs]
@@ -92,10 +106,14 @@ def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Occupi
                 places = torch.cat([variables, junctions], dim=1)
                 variables = moved(places, slice(split), num_states) * factors[:, frame, pdfs]
             sums = variables.sum(1, keepdim=True)
+            some = sums > 0
+            possible = possible & (some.squeeze(1) | ~inside[:, frame])
+            sums = torch.where(some, sums, 1.0)
             totals = totals + torch.where(inside[:, frame], sums.squeeze(1).log(), 0.0)
             variables = variables / sums
         (gradient,) = torch.autograd.grad(totals.sum(), factors)
-    return Occupied(totals.detach(), (gradient * factors).detach())
+    totals = totals.detach().masked_fill(~possible, -math.inf)
+    return Occupied(totals, (gradient * factors).detach() * possible.view(-1, 1, 1))
 
 
 class OccupanciesStructure(Structure):
@@ -108,9 +126,9 @@ class OccupanciesStructure(Structure):
     )
 
 
-def compiled(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph) -> Occupied:
+def compiled(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: Tensor | None = None) -> Occupied:
     """Compute `Occupied` in C++ on a CPU."""
-    factors, taken = _factors(emissions)
+    factors, taken = _factors(emissions, allowed)
     num_states = len(graph.pdfs)
     starts = np.searchsorted(graph.targets, np.arange(num_states + graph.num_junctions + 1))
     lengths = num_frames.long().cpu()
@@ -132,8 +150,8 @@ def _trial() -> Differences:
     """Ten chunks, some of them short, through two phones that follow each other in any order."""
     phones = [["a", "b", "b", "a"], ["b", "a", "a"]]
     graph, emissions = phone_graph(phones, Topology("ab")), torch.linspace(0, 99, 10 * 7 * 6).sin().view(10, 7, 6)
-    num_frames = torch.arange(10) % 8
-    ours, expected = compiled(emissions, num_frames, graph), by_torch(emissions, num_frames, graph)
+    num_frames, allowed = torch.arange(10) % 8, emissions > -0.9
+    ours, expected = (each(emissions, num_frames, graph, allowed) for each in (compiled, by_torch))
     yield "the sums over all paths", ours.log_totals, expected.log_totals
     yield "the occupancies", ours.occupancies, expected.occupancies
 

@@ -86,3 +86,29 @@ def phone_graph(sentences: Iterable[Sequence[str]], states: StateNumbering, lm_s
     return PhoneGraph(
         pdfs_of_units, len(junctions), np.array(sources), np.array(targets), np.array(weights, np.float64), initial
     )
+
+
+def restricted(graph: PhoneGraph, pdfs: NDArray[np.int64]) -> PhoneGraph:
+    """Return the part of a graph whose states have one of these pdfs, which are numbered in their order.
+
+    Args:
+        graph: the whole one.
+        pdfs: numbers of pdfs, ascending.
+    """
+    places = np.searchsorted(pdfs, graph.pdfs).clip(max=len(pdfs) - 1)
+    states = pdfs[places] == graph.pdfs
+    reached = np.zeros(graph.num_junctions, bool)
+    into_junction = graph.targets >= len(states)
+    leaving = into_junction & states[graph.sources.clip(max=len(states) - 1)]
+    reached[graph.targets[leaving] - len(states)] = True
+    kept = np.concatenate([states, reached])
+    numbers = np.cumsum(kept) - 1
+    arcs = kept[graph.sources] & kept[graph.targets]
+    return PhoneGraph(
+        places[states],
+        int(reached.sum()),
+        numbers[graph.sources[arcs]],
+        numbers[graph.targets[arcs]],
+        graph.weights[arcs],
+        graph.initial[states],
+    )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from las.hmm import occupancies
 from las.hmm.decision_tree import Leaf, Question, Split
-from las.hmm.phone_graph import PhoneGraph, phone_graph
+from las.hmm.occupancies import log_totals
+from las.hmm.phone_graph import PhoneGraph, phone_graph, restricted
 from las.hmm.topology import StateNumbering, Topology, TransitionCosts
 from las.hmm.tying import TiedStates
 from las.runtime.errors import DataError
@@ -35,9 +36,9 @@ def dense(graph: PhoneGraph) -> np.ndarray:
     return arcs[:states, :states] + arcs[:states, states:] @ arcs[states:, :states]
 
 
-def by_paths(graph: PhoneGraph, emissions: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """The sum over all paths of one chunk, and the occupancies, path by path."""
-    factors, moves = emissions.exp().numpy(), dense(graph)
+def by_paths(graph: PhoneGraph, emissions: torch.Tensor, allowed: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """The sum over all allowed paths of one chunk, and the occupancies, path by path."""
+    factors, moves = (emissions.exp() * allowed).numpy(), dense(graph)
     total, occupied = 0.0, np.zeros(emissions.shape)
     for path in itertools.product(range(len(graph.pdfs)), repeat=len(emissions)):
         weight = graph.initial[path[0]] * math.prod(moves[pair] for pair in itertools.pairwise(path))
@@ -53,10 +54,13 @@ def by_paths(graph: PhoneGraph, emissions: torch.Tensor) -> tuple[float, torch.T
 def test_sums_and_occupancies_are_those_of_all_paths(states: StateNumbering) -> None:
     graph = phone_graph([["a", "b", "a"], ["b"]], states, lm_scale=2.0)
     emissions = torch.randn(2, 4, states.num_pdfs, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    for implementation in (occupancies.by_torch, occupancies.compiled):
-        totals, occupied = implementation(emissions, torch.tensor([4, 3]), graph)
+    some, every = emissions > emissions.quantile(0.2), torch.ones_like(emissions, dtype=torch.bool)
+    for implementation, allowed in itertools.product((occupancies.by_torch, occupancies.compiled), (None, some)):
+        totals, occupied = implementation(emissions, torch.tensor([4, 3]), graph, allowed)
         for row, length in enumerate((4, 3)):
-            total, expected = by_paths(graph, emissions[row, :length])
+            total, expected = by_paths(
+                graph, emissions[row, :length], (every if allowed is None else some)[row, :length]
+            )
             assert float(totals[row]) == pytest.approx(total)
             torch.testing.assert_close(occupied[row, :length], expected)
         assert not occupied[1, 3:].any()
@@ -82,6 +86,16 @@ def test_units_of_equal_states_and_right_neighbours_are_one() -> None:
     assert set(of_triphones.pdfs.tolist()) == set(range(7))
 
 
+@given(st.sets(st.integers(0, 8), min_size=1))
+def test_a_part_of_a_graph_has_the_paths_of_its_states(pdfs: set[int]) -> None:
+    graph, chosen = phone_graph([["a", "b", "c", "a"], ["c", "b"]], Topology("abc")), torch.tensor(sorted(pdfs))
+    emissions = torch.randn(1, 5, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(len(pdfs)))
+    allowed = torch.zeros_like(emissions, dtype=torch.bool).index_fill(2, chosen, True)
+    part, length = restricted(graph, chosen.numpy()), torch.tensor([5])
+    ours, expected = log_totals(emissions[..., chosen], length, part), log_totals(emissions, length, graph, allowed)
+    torch.testing.assert_close(ours, expected)
+
+
 def test_without_phones_there_is_no_graph() -> None:
     with pytest.raises(DataError, match="no phones to count"):
         phone_graph([[]], PHONES)
@@ -92,16 +106,18 @@ def test_without_phones_there_is_no_graph() -> None:
     st.lists(st.integers(0, 40), min_size=1, max_size=35),
     st.sampled_from([torch.float32, torch.float64]),
     st.sampled_from([1, -1]),
+    st.sampled_from([0.0, 0.1, 0.8]),
 )
 def test_the_compiled_loop_computes_what_torch_does(
-    sentences: list[list[str]], lengths: list[int], dtype: torch.dtype, order: int
+    sentences: list[list[str]], lengths: list[int], dtype: torch.dtype, order: int, refused: float
 ) -> None:
     graph = phone_graph(sentences, Topology("abc"), lm_scale=10.0)
     generator = torch.Generator().manual_seed(len(lengths))
     emissions = torch.randn(len(lengths), 9, max(1, *lengths), generator=generator, dtype=dtype)
     emissions = emissions.mT if order > 0 else emissions.mT.contiguous()
-    num_frames = torch.tensor(lengths)
-    ours, expected = (each(3 * emissions, num_frames, graph) for each in (occupancies.compiled, occupancies.by_torch))
+    given = 3 * emissions, torch.tensor(lengths), graph, torch.rand(emissions.shape, generator=generator) >= refused
+    ours, expected = (each(*given) for each in (occupancies.compiled, occupancies.by_torch))
+    assert torch.equal(ours.log_totals == -math.inf, expected.log_totals == -math.inf)
     torch.testing.assert_close(ours.log_totals, expected.log_totals, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours.occupancies, expected.occupancies, rtol=1e-3, atol=1e-4)
 
@@ -111,7 +127,7 @@ def test_scores_of_any_size_have_finite_sums(largest: float) -> None:
     graph = phone_graph([["a", "b"]], PHONES)
     emissions = torch.full((1, 60, 6), -2000.0)
     emissions[..., 0] = largest  # after the first phone nothing but b can follow
-    totals = occupancies.log_totals(emissions.requires_grad_(), torch.tensor([60]), graph)
+    totals = log_totals(emissions.requires_grad_(), torch.tensor([60]), graph)
     totals.sum().backward()
     assert emissions.grad is not None and emissions.grad.isfinite().all() and totals.isfinite().all()
     torch.testing.assert_close(emissions.grad.sum(-1), torch.ones(1, 60))
@@ -121,4 +137,4 @@ def test_gradients_are_those_of_finite_differences() -> None:
     graph = phone_graph([["a", "b", "a"]], tied())
     emissions = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
     lengths = torch.tensor([5, 2, 0])
-    assert torch.autograd.gradcheck(lambda given: occupancies.log_totals(given, lengths, graph), (emissions,))
+    assert torch.autograd.gradcheck(lambda given: log_totals(given, lengths, graph), (emissions,))

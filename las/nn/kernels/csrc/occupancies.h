@@ -9,7 +9,7 @@
 
 #include "products.h"
 
-// Emissions are factors, [chunks, frames, pdfs], occupancies alike. Places of the graph are its states, and behind them
+// Emissions are factors, 0 where a pdf is not allowed, [chunks, frames, pdfs], occupancies alike. Places of the graph are its states, and behind them
 // its junctions, which emit nothing. The arcs into place i are first_arc[i] to first_arc[i + 1]; those into a junction
 // come from states. `order` lists the chunks, those of one length together.
 template <class T>
@@ -28,7 +28,7 @@ class OccupancyLanes {
     explicit OccupancyLanes(const Occupancies<T>& given)
         : g(given), size((g.states + g.junctions) * LANES), kept((g.frames / SEGMENT + 1) * size),
           segment(SEGMENT * size), arrived(size), next(size), emission(g.pdfs * LANES), found(g.pdfs * LANES),
-          scales((g.frames + 1) * LANES) {}
+          scales(g.frames * LANES) {}
 
     void run(int64_t first) {
         chunk = g.order + first;
@@ -41,16 +41,18 @@ class OccupancyLanes {
         double totals[LANES] = {};
         for (int64_t frame = 0; frame < frames; ++frame) {
             const Vector<T> sums = step(frame, forward(frame - 1), forward(frame));
-            store(scales + frame * LANES, 1 / sums, Whole{});
+            store(scales + frame * LANES, inverse(sums), Whole{});
             for (int64_t lane = 0; lane < chunks; ++lane) {
                 if (frame < lengths[lane]) totals[lane] += std::log(double(sums[lane]));
             }
         }
         for (int64_t lane = 0; lane < chunks; ++lane) g.totals[chunk[lane]] = T(totals[lane]);
-        Vector<T> scale = Vector<T>{} + T(1);
+        Vector<T> scale = {};
+        std::fill_n(static_cast<T*>(arrived), size, T(0));
         for (int64_t frame = frames; frame-- > 0;) {
             if (frame % SEGMENT == SEGMENT - 1 || frame == frames - 1) repeat(frame);
             read(frame);
+            begin(frame, scale);
             back(frame);
             if (frame > 0) scale = pull(scale);
         }
@@ -75,12 +77,18 @@ class OccupancyLanes {
         }
     }
 
-    // Emissions of a frame, with the lanes of each pdf together; 1 behind the end of a chunk.
+    // Of sums; 0 where no path is left.
+    static Vector<T> inverse(Vector<T> sums) {
+        for (int64_t lane = 0; lane < LANES; ++lane) sums[lane] = sums[lane] > 0 ? 1 / sums[lane] : T(0);
+        return sums;
+    }
+
+    // Emissions of a frame, with the lanes of each pdf together; 0 behind the end of a chunk.
     void read(int64_t frame) const {
         for (int64_t lane = 0; lane < LANES; ++lane) {
             const bool inside = frame < lengths[lane];
             const T* row = g.emissions + (inside ? (chunk[lane] * g.frames + frame) * g.pdfs : 0);
-            for (int64_t pdf = 0; pdf < g.pdfs; ++pdf) emission[pdf * LANES + lane] = inside ? row[pdf] : T(1);
+            for (int64_t pdf = 0; pdf < g.pdfs; ++pdf) emission[pdf * LANES + lane] = inside ? row[pdf] : T(0);
         }
     }
 
@@ -113,12 +121,17 @@ class OccupancyLanes {
         return sums;
     }
 
-    // Occupancies of a frame, from its backward variables in `arrived`; a chunk that ends here, or before, has ones.
-    void back(int64_t frame) const {
+    // Backward variables of chunks that end with this frame: ones.
+    void begin(int64_t frame, Vector<T>& scale) const {
         for (int64_t lane = 0; lane < LANES; ++lane) {
-            if (frame + 1 < lengths[lane]) continue;
+            if (frame + 1 != lengths[lane]) continue;
             for (int64_t state = 0; state < g.states; ++state) arrived[state * LANES + lane] = 1;
+            scale[lane] = 1;
         }
+    }
+
+    // Occupancies of a frame, from its backward variables in `arrived`.
+    void back(int64_t frame) const {
         const T* now = again(frame);
         std::fill_n(static_cast<T*>(found), g.pdfs * LANES, T(0));
         Vector<T> totals = {};
@@ -127,7 +140,7 @@ class OccupancyLanes {
             totals += occupied;
             add(found + g.pdf[state] * LANES, occupied, Whole{});
         }
-        totals = 1 / totals;
+        totals = inverse(totals);
         for (int64_t lane = 0; lane < chunks; ++lane) {
             if (frame >= lengths[lane]) continue;
             T* row = g.occupancies + (chunk[lane] * g.frames + frame) * g.pdfs;
@@ -135,18 +148,19 @@ class OccupancyLanes {
         }
     }
 
-    // Backward variables of the frame before, from `scale` times those of this frame and its emissions; returns what
-    // makes them sum to one.
+    // Backward variables of the frame before, from `scale` times those of this frame and its emissions; returns the scale
+    // of the next ones, which keeps them from becoming too small.
     Vector<T> pull(Vector<T> scale) {
+        Vector<T> sums = {};
         std::fill_n(static_cast<T*>(next), size, T(0));
         for (int64_t state = 0; state < g.states; ++state) {
-            scatter(state, at(arrived, state) * at(emission, g.pdf[state]) * scale);
+            const Vector<T> values = at(arrived, state) * at(emission, g.pdf[state]) * scale;
+            sums += values;
+            scatter(state, values);
         }
-        Vector<T> sums = {};
         for (int64_t place = g.states; place < g.states + g.junctions; ++place) scatter(place, at(next, place));
-        for (int64_t state = 0; state < g.states; ++state) sums += at(next, state);
         std::swap(arrived, next);
-        return 1 / sums;
+        return inverse(sums);
     }
 
     void scatter(int64_t place, Vector<T> values) const {
