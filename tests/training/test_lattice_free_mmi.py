@@ -89,7 +89,7 @@ def test_a_loss_without_phones_is_refused() -> None:
 def test_a_training_lowers_it_and_goes_on_to_the_bit(
     corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    more = ["loss=lattice_free_mmi", "loss.tolerance=0", "trainer.max_steps=8", "trainer.batch_size=8"]
+    more = ["loss=lattice_free_mmi", "optim.lr=0.03", "trainer.max_steps=8", "trainer.batch_size=8"]
     more.append(f"++model.listener.input_reduction={rows}")
     las("train", *overrides(corpus, *more)).succeeds()
     losses = [line["loss"] for line in steps(corpus / "run") if line["event"] == "train"]
