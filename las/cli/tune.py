@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Table
 
-from las.config.build import Config, build, check_value, compose
+from las.config.build import Config, build, check_value, check_values, compose
 from las.data.corpora.base import Corpus
 from las.data.loader import BatchSize, Loader, drop_unknown_symbols, sequential
 from las.data.manifest import Utterance
@@ -158,7 +158,12 @@ def _reweighted(search: Config, point: Point) -> Config:
 def _check(config: Config) -> None:
     """Check what tuning needs before anything is decoded. Raises ConfigError or StorageError naming the key."""
     BatchSize.from_config(config)
-    check_value("strict", config["strict"], bool)
+    check_values(config, {"strict": bool, "ensemble": Sequence[str] | str, "ensemble_mean": str})
+    if config["ensemble"] and config["output"] is None:
+        raise ConfigError(
+            "ensemble: a run folder keeps the search of its own model alone: with output=configs/search/mine.yaml that of "
+            "several is search=mine"
+        )
     output = Path(config["output"] or tuned_search.path_of(Path(config["checkpoint"])))
     atomic.require_place(output)
     if config["output"] is None or not output.exists():
@@ -177,9 +182,8 @@ def _run(config: Config, device: torch.device, search: Search, variants: Callabl
     """
     with choice.use_kernel(str(config["kernel"])):
         with distributed.main_first():
-            transcriber = load(
-                config["checkpoint"], search, str(device), strict=config["strict"], precision=config["precision"]
-            )
+            options = {key: config[key] for key in ("strict", "precision", "ensemble", "ensemble_mean")}
+            transcriber = load(config["checkpoint"], search, str(device), **options)
         corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
         split = corpus.known_split(config["split"] or corpus.splits[1])
         with distributed.main_first():

@@ -152,3 +152,23 @@ def test_a_bundle_is_not_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path
     las("export", f"checkpoint={trained / 'run'}", f"output={file}").succeeds()
     for command in (["tune", f"search.lm.path={lm}"], ["decode", "split=dev", "search=tuned"]):
         las(*command, f"checkpoint={file}").fails(2, f"{file} bundle")
+
+
+def test_the_search_of_an_ensemble_is_tuned(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:
+    first, *_, last = sorted((trained / "run" / "checkpoints").glob("step-*"))
+    option = tmp_path / "pair.yaml"
+    grid = ["weights.lm=[0.5]", "weights.coverage=[0]", "length_normalisation=[1.0]", f"ensemble=[{first}]"]
+    ((_, score),) = tune.tune([f"checkpoint={last}", *asked(trained, lm, option, *grid)[1:]])
+    scores = {}
+    for name, others in (("pair", [first]), ("one", [])):
+        written = tmp_path / f"{name}.jsonl"
+        given = [f"checkpoint={last}", f"ensemble=[{','.join(map(str, others))}]", f"data_dir={trained / 'data'}"]
+        search = ["search=beam_lm", f"search.lm.path={lm}", "search.lm.weight=0.5", "search.size=3"]
+        las("decode", *given, *search, "split=dev", f"output={written}").succeeds("PER")
+        scores[name] = [json.loads(line)["text"] for line in written.read_text().splitlines()]
+    corpus = build(load(last).config["corpus"])
+    utterances = corpus.prepare(trained / "data" / "manifests")["dev"]
+    texts = dict(zip([each.id for each in utterances], scores["pair"], strict=True))
+    assert score.total == corpus.score("dev", utterances, texts).total
+    kept = [f"checkpoint={last}", f"search.lm.path={lm}", f"ensemble=[{first}]"]
+    las("tune", *kept, f"data_dir={trained / 'data'}").fails(2, "output=configs/search/mine.yaml")
