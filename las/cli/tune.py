@@ -161,8 +161,8 @@ def _check(config: Config) -> None:
     check_values(config, {"strict": bool, "ensemble": Sequence[str] | str, "ensemble_mean": str})
     if config["ensemble"] and config["output"] is None:
         raise ConfigError(
-            "ensemble: a run folder keeps the search of its own model alone: output=configs/search/mine.yaml keeps that "
-            "of several, for search=mine"
+            "ensemble: a run folder keeps the search of its own model alone: output=configs/search/mine.yaml keeps "
+            "that of several, for search=mine"
         )
     output = Path(config["output"] or tuned_search.path_of(Path(config["checkpoint"])))
     atomic.require_place(output)

@@ -9,9 +9,9 @@
 
 #include "products.h"
 
-// Emissions are factors, 0 where a pdf is not allowed, [chunks, frames, pdfs], occupancies alike. Places of the graph are its states, and behind them
-// its junctions, which emit nothing. The arcs into place i are first_arc[i] to first_arc[i + 1]; those into a junction
-// come from states. `order` lists the chunks, those of one length together.
+// Emissions are factors, 0 where a pdf is not allowed, [chunks, frames, pdfs], occupancies alike. Places of the graph
+// are its states, and behind them its junctions, which emit nothing. The arcs into place i are first_arc[i] to
+// first_arc[i + 1]; those into a junction come from states. `order` lists the chunks, those of one length together.
 template <class T>
 struct Occupancies {
     int64_t chunks, frames, pdfs, states, junctions;
@@ -40,7 +40,7 @@ class OccupancyLanes {
         }
         double totals[LANES] = {};
         for (int64_t frame = 0; frame < frames; ++frame) {
-            const Vector<T> sums = step(frame, forward(frame - 1), forward(frame));
+            const Vector<T> sums = step(frame, forward(frame ? frame - 1 : 0), forward(frame));
             store(scales + frame * LANES, inverse(sums), Whole{});
             for (int64_t lane = 0; lane < chunks; ++lane) {
                 if (frame < lengths[lane]) totals[lane] += std::log(double(sums[lane]));
