@@ -6,35 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_frames import batch, model
 
 from las.config.build import build, compose
 from las.data.augmentation.augmentation import Augmentation
-from las.data.loader import Batch
 from las.nn import acoustic_model
-from las.nn.acoustic_model import AT_ONCE, NO_LABEL, AcousticModel, chunks_of, stretched
+from las.nn.acoustic_model import AT_ONCE, NO_LABEL, chunks_of, stretched
 from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.features import LogMel
 from las.nn.listener import Listener
 from las.nn.losses import FrameCrossEntropy
-
-FEATURES = functools.partial(LogMel, num_mels=8, normalisation="utterance")
-
-
-def model(**options: object) -> AcousticModel:
-    torch.manual_seed(1)
-    listener = functools.partial(Listener, cell=PlainLSTMCell, num_layers=2, hidden_size=6, time_reduction=(1, 1))
-    return AcousticModel(16000, 4, features=FEATURES, **{"listener": listener, **options})  # type: ignore[arg-type]
-
-
-def batch(*seconds: float) -> Batch:
-    generator = torch.Generator().manual_seed(2)
-    samples = torch.tensor([round(16000 * each) for each in seconds])
-    frames = 1 + (samples - 400) // 160
-    waveforms = torch.randn(len(seconds), int(samples.max()), generator=generator)
-    waveforms *= torch.arange(waveforms.shape[1]) < samples.unsqueeze(1)
-    labels = torch.randint(0, 9, (len(seconds), int(frames.max())), generator=generator)
-    labels *= torch.arange(labels.shape[1]) < frames.unsqueeze(1)
-    return Batch([f"u{i}" for i in range(len(seconds))], waveforms, samples, labels, frames)
 
 
 @given(st.lists(st.integers(0, 130), min_size=1, max_size=4), st.integers(1, 60), st.integers(1, 60))

@@ -9,12 +9,12 @@ from console import Las
 from gpu_stand_in import stand_in
 from interrupted_trainings import require_same, stopped
 from tiny import steps
-from tiny_frames import overrides
+from tiny_frames import batch, model, overrides
 
 from las.hmm.occupancies import log_totals
 from las.hmm.phone_graph import phone_graph
 from las.hmm.topology import Topology
-from las.nn.acoustic_model import NO_LABEL, FramePredictions, FrameSequences
+from las.nn.acoustic_model import NO_LABEL, AcousticModel, FramePredictions, FrameSequences
 from las.runtime.errors import ConfigError
 from las.training.lattice_free_mmi import LatticeFreeMMI, near
 
@@ -24,10 +24,14 @@ LABELS = torch.tensor([[0, 1, 2, 3, 4, 5], [3, 3, 4, 5, 0, NO_LABEL], [4, 5, 0, 
 NUM_FRAMES = torch.tensor([6, 6, 4])
 
 
-class Priors(torch.nn.Module):
-    """What the loss asks a model for."""
+BATCH = batch(0.1)
+"""The loss asks its batch for nothing."""
 
-    log_priors = torch.linspace(-3, -1, 9, dtype=torch.float64)
+
+def acoustic_model() -> AcousticModel:
+    made = model()
+    made.log_priors.copy_(torch.linspace(-3, -1, 9))
+    return made
 
 
 def predictions(logits: torch.Tensor) -> FramePredictions:
@@ -46,24 +50,24 @@ def loss(**options: float) -> LatticeFreeMMI:
 def test_the_loss_is_the_share_of_the_labels(tolerance: int) -> None:
     logits = torch.randn(3, 6, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     graph = phone_graph(PHONES, STATES, 12.0)
-    emissions = 2 / 12 * (logits - 0.6 * Priors.log_priors)
+    emissions = 2 / 12 * (logits - 0.6 * acoustic_model().log_priors)
     # The second chunk has a frame without a label and is left out.
     whole, allowed = torch.tensor([6, 0, 4]), torch.zeros(3, 6, 9, dtype=torch.bool)
     allowed[0], allowed[2, :4] = near(LABELS[0], 9, tolerance), near(LABELS[2, :4], 9, tolerance)
     expected = (log_totals(emissions, whole, graph) - log_totals(emissions, whole, graph, allowed)).sum()
     assert expected > 0
     given = {"acoustic_scale": 2.0, "prior_scale": 0.6, "lm_scale": 12.0, "tolerance": tolerance}
-    found = loss(**given, frame_weight=0.0).objective(Priors(), predictions(logits), None)  # type: ignore[arg-type]
+    found = loss(**given, frame_weight=0.0).objective(acoustic_model(), predictions(logits), BATCH)
     torch.testing.assert_close(found, expected, check_dtype=False, rtol=1e-5, atol=1e-5)
     output = predictions(logits)
-    both = loss(**given, frame_weight=0.25).objective(Priors(), output, None)  # type: ignore[arg-type]
+    both = loss(**given, frame_weight=0.25).objective(acoustic_model(), output, BATCH)
     torch.testing.assert_close(both, expected - 0.25 * output.log_probs.sum(), check_dtype=False, rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradient_is_the_occupancy_less_the_label() -> None:
     logits = torch.zeros(3, 6, 9, requires_grad=True)
     given = loss(frame_weight=0.0, tolerance=0)
-    given.objective(Priors(), predictions(logits), None).backward()  # type: ignore[arg-type]
+    given.objective(acoustic_model(), predictions(logits), BATCH).backward()
     gradient = logits.grad
     assert gradient is not None and not gradient[1].any() and not gradient[2, 4:].any()
     torch.testing.assert_close(gradient.sum(-1), torch.zeros(3, 6), rtol=0, atol=1e-5)
@@ -75,14 +79,14 @@ def test_labels_that_are_no_path_count_in_the_cross_entropy_alone() -> None:
     logits, backwards = torch.zeros(3, 6, 9, requires_grad=True), LABELS.flip(1)
     sequences = FrameSequences(logits, backwards, torch.tensor([6, 0, 0]))
     output = FramePredictions(logits.sum().view(1), torch.tensor([0]), lambda: sequences)
-    found = loss(frame_weight=0.5, tolerance=0).objective(Priors(), output, None)  # type: ignore[arg-type]
+    found = loss(frame_weight=0.5, tolerance=0).objective(acoustic_model(), output, BATCH)
     found.backward()
     assert found.item() == 0.0 and logits.grad is not None and (logits.grad == -0.5).all()
 
 
 def test_a_loss_without_phones_is_refused() -> None:
     with pytest.raises(ConfigError, match="bind_phones"):
-        LatticeFreeMMI().objective(Priors(), predictions(torch.zeros(3, 6, 9)), None)  # type: ignore[arg-type]
+        LatticeFreeMMI().objective(acoustic_model(), predictions(torch.zeros(3, 6, 9)), BATCH)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -113,12 +117,11 @@ def test_a_model_of_tokens_is_refused(corpus: Path, las: Las) -> None:
 
 def test_devices_are_not_mixed() -> None:
     logits = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(2))
-    expected = loss().objective(Priors(), predictions(logits), None)  # type: ignore[arg-type]
+    expected = loss().objective(acoustic_model(), predictions(logits), BATCH)
     with stand_in():
-        model = Priors()
-        model.log_priors = model.log_priors.to("cuda")
+        moved = acoustic_model().to("cuda")
         there = predictions(logits)
         labels, shown = there.labels.to("cuda"), FrameSequences(logits.to("cuda"), LABELS.to("cuda"), NUM_FRAMES)
         output = FramePredictions(there.log_probs.to("cuda"), labels, lambda: shown)
-        found = loss().objective(model, output, None)  # type: ignore[arg-type]
+        found = loss().objective(moved, output, BATCH)
         assert found.is_cuda and float(found) == pytest.approx(float(expected), rel=1e-5)
