@@ -96,6 +96,7 @@ def forecast(parts: TrainingParts, utterances: Sequence[Utterance], corpus: Corp
     """
     device, model = parts.device, parts.model.to(parts.device)
     updates, targets = parts.training_step(parts.optim(model.parameters())), parts.task.trial_targets(corpus, model)
+    parts.task.bind_loss(parts.loss, utterances, targets)
     loader = Loader(utterances, targets, corpus.sample_rate, 0)
     free = _free(device)
     trials: list[Trial] = []

@@ -44,6 +44,7 @@ def tune_lr(overrides: list[str]) -> RangeTest:
     targets = parts.task.targets(corpus, parts.model, data.splits, config)
     train = [each for each in usable(parts, data) if each.id not in targets.missing]
     with choice.use_kernel(str(config["kernel"])):
+        parts.task.bind_loss(parts.loss, train, targets.source)
         result = range_test.run(parts, corpus, train, targets, sweep)
     title = f"{config['name']} on {corpus.name}, {setup.num_parameters(parts.model):,} parameters"
     print_table(result, title)

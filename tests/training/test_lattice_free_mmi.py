@@ -11,11 +11,15 @@ from interrupted_trainings import require_same, stopped
 from tiny import steps
 from tiny_frames import batch, model, overrides
 
+from las.cli import dry_run
+from las.config.build import build, compose
+from las.data.corpora.base import Corpus
 from las.hmm.occupancies import log_totals
 from las.hmm.phone_graph import phone_graph
 from las.hmm.topology import Topology
 from las.nn.acoustic_model import NO_LABEL, AcousticModel, FramePredictions, FrameSequences
 from las.runtime.errors import ConfigError
+from las.training import setup
 from las.training.lattice_free_mmi import LatticeFreeMMI, near
 
 STATES = Topology("abc")
@@ -125,3 +129,13 @@ def test_devices_are_not_mixed() -> None:
         output = FramePredictions(there.log_probs.to("cuda"), labels, lambda: shown)
         found = loss().objective(moved, output, BATCH)
         assert found.is_cuda and float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_rates_and_sizes_of_batches_are_tried_with_it(corpus: Path, las: Las) -> None:
+    given = overrides(corpus, "loss=lattice_free_mmi")
+    swept = ["updates=12", "low=0.001", "high=3.0", "smoothing=0.5", f"output={corpus / 'rates.json'}"]
+    las("tune_lr", *(each for each in given if not each.startswith("run_dir=")), *swept).succeeds()
+    config = compose("train", given)
+    made: Corpus = build(config["corpus"], where="corpus")
+    parts, train = setup.build_parts(config, made), made.prepare(corpus / "manifests")["train"]
+    assert dry_run.forecast(parts, train, made).trials

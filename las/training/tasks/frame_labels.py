@@ -15,7 +15,7 @@ from las.hmm.decision_tree import DEFAULT_GROWTH
 from las.hmm.labels import NO_LABEL, FrameLabels, LabelKind, Labels
 from las.hmm.lexicon import Lexicon
 from las.hmm.segments import FrameTimes
-from las.hmm.topology import StateNumbering
+from las.hmm.topology import NUM_STATES, StateNumbering, Topology
 from las.hmm.tying import TiedStates
 from las.nn.acoustic_model import AcousticModel
 from las.nn.features import Features
@@ -101,10 +101,18 @@ class StoredLabels(LabelSource):
 
 
 class FirstLabels:
-    """The first pdf for every frame of any utterance: what a trial of memory and time needs, and nothing to learn."""
+    """The first pdf for every frame of any utterance: what a trial of memory and time needs, and nothing to learn.
+
+    Characters stand for phones, whose sequences are of about as many kinds.
+    """
 
     def __init__(self, corpus: Corpus, model: AcousticModel) -> None:
         self.features = model.features
+        self.states = Topology([str(number) for number in range(max(1, model.num_pdfs // NUM_STATES))])
+
+    def phones(self, utterance: Utterance) -> list[str]:
+        """Phones of an utterance, one for each character."""
+        return [self.states.phones[ord(each) % len(self.states.phones)] for each in utterance.text]
 
     def targets(self, utterance: Utterance) -> Labels:
         """Labels of an utterance."""

@@ -110,7 +110,7 @@ class FrameTask(Task):
     def trial_targets(self, corpus: Corpus, model: AcousticModel) -> FirstLabels:
         return FirstLabels(corpus, model)
 
-    def bind_loss(self, loss: TrainingLoss, train: Sequence[Utterance], source: LabelSource) -> None:
+    def bind_loss(self, loss: TrainingLoss, train: Sequence[Utterance], source: LabelSource | FirstLabels) -> None:
         if isinstance(loss, FrameLoss):
             loss.bind_phones((source.phones(each) for each in train), source.states)
 
