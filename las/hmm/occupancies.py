@@ -21,6 +21,7 @@ from las.hmm.phone_graph import PhoneGraph, phone_graph
 from las.hmm.topology import Topology
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp.tensors import Int64s, Structure, call, dense
+from las.nn.normalisation import mask_of
 
 LEAST = -50.0
 """Emissions of a frame are raised to this difference (a logarithm) from its largest: no path is impossible in fp32."""
@@ -77,23 +78,18 @@ def _factors(emissions: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]
     return factors if allowed is None else factors.masked_fill_(~allowed, 0.0), most.squeeze(-1)
 
 
-def _inside(num_frames: Tensor, like: Tensor) -> Tensor:
-    """Return which frames are inside their chunks, [chunks, frames]."""
-    return torch.arange(like.shape[1], device=like.device) < num_frames.to(like.device).unsqueeze(1)
-
-
 def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: Tensor | None = None) -> Occupied:
     """Compute `Occupied` by torch's operations, occupancies as gradients."""
     factors, taken = _factors(emissions, allowed)
-    inside, num_states = _inside(num_frames, emissions), len(graph.pdfs)
+    inside, num_states = mask_of(num_frames, emissions.shape[1], emissions.device), len(graph.pdfs)
     pdfs, sources, targets = (torch.from_numpy(each).to(emissions.device) for each in (graph.pdfs, *graph[2:4]))
     weights, initial = (torch.from_numpy(each).to(emissions) for each in graph[4:])
     split = int(np.searchsorted(graph.targets, num_states))
 
-    def moved(places: Tensor, arcs: slice, count: int) -> Tensor:
-        """Sum what some arcs bring to each of their targets."""
+    def moved(places: Tensor, arcs: slice, first: int, count: int) -> Tensor:
+        """Sum what some arcs bring to each of their targets, which are so many places from `first` on."""
         sums = places.new_zeros(len(places), count)
-        return sums.index_add(1, targets[arcs] % num_states, places[:, sources[arcs]] * weights[arcs])
+        return sums.index_add(1, targets[arcs] - first, places[:, sources[arcs]] * weights[arcs])
 
     totals = torch.where(inside, taken, 0.0).sum(1)
     possible = torch.ones_like(inside[:, 0])
@@ -102,9 +98,9 @@ def by_torch(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: 
         variables = initial * factors[:, 0, pdfs]
         for frame in range(emissions.shape[1]):
             if frame > 0:
-                junctions = moved(variables, slice(split, None), graph.num_junctions)
+                junctions = moved(variables, slice(split, None), num_states, graph.num_junctions)
                 places = torch.cat([variables, junctions], dim=1)
-                variables = moved(places, slice(split), num_states) * factors[:, frame, pdfs]
+                variables = moved(places, slice(split), 0, num_states) * factors[:, frame, pdfs]
             sums = variables.sum(1, keepdim=True)
             some = sums > 0
             possible = possible & (some.squeeze(1) | ~inside[:, frame])
@@ -142,7 +138,7 @@ def compiled(emissions: Tensor, num_frames: Tensor, graph: PhoneGraph, allowed: 
     structure = OccupanciesStructure(*emissions.shape, num_states, graph.num_junctions)
     structure.point(**tensors)
     call("occupy", emissions.dtype, structure)
-    inside = _inside(num_frames, emissions)
+    inside = mask_of(num_frames, emissions.shape[1], emissions.device)
     return Occupied(tensors["totals"] + torch.where(inside, taken, 0.0).sum(1), tensors["occupancies"])
 
 

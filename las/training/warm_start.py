@@ -133,8 +133,7 @@ class WarmStart:
             return
         saved, own = self._read(), model.state_dict()
         # States are compared by what they are of, which targets tell (`apply`).
-        problems = {part: _misfits(PARTS[part], saved.model, own) for part in self.parts if part != "states"}
-        problems |= {"states": []} if "states" in self.parts else {}
+        problems = {part: [] if part == "states" else _misfits(PARTS[part], saved.model, own) for part in self.parts}
         fitting = [part for part in self.parts if not problems[part] and _present(part, saved.model, own)]
         if any(problems.values()):
             raise ConfigError(self._architecture_error(problems, fitting, saved, section))

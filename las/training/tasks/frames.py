@@ -65,8 +65,10 @@ class FrameValidator(Validator):
         known = labelled & (targets != NO_LABEL)
         chosen, expected = rows[known], targets[known]
         log_probs = chosen.gather(-1, expected.unsqueeze(-1)).squeeze(-1)
-        whole = FrameSequences(rows, targets.masked_fill(~labelled, NO_LABEL), lengths)
-        objective = self.objective(FramePredictions(log_probs, expected, lambda: whole), batch)
+        predictions = FramePredictions(
+            log_probs, expected, lambda: FrameSequences(rows, targets.masked_fill(~labelled, NO_LABEL), lengths)
+        )
+        objective = self.objective(predictions, batch)
         right = int((chosen.argmax(-1) == expected).sum())
         return Measured(float(-log_probs.sum()), right, len(expected), objective, texts)
 
