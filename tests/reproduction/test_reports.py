@@ -13,6 +13,7 @@ from las.reproduction import claims, learning_curves, markdown, recipe, results,
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
+from las.runtime.errors import StorageError
 
 
 def outcome(seed: int, rate: float | None, **values: float) -> Outcome:
@@ -155,6 +156,24 @@ def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: 
     (found,) = run_numbers.histograms(tmp_path).values()
     assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
     assert caplog.text == ""
+
+
+def test_histograms_of_a_killed_run_end_with_the_last_whole_event(tmp_path: Path) -> None:
+    board = SummaryWriter(str(tmp_path))
+    for step in (1, 2, 3):
+        board.add_histogram("gain", torch.arange(9.0), step)
+    board.close()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    reached = set()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        reached.add(tuple(each.step for steps in run_numbers.histograms(tmp_path).values() for each in steps))
+    assert reached == {(), (1,), (1, 2)}
+    place = whole.index(b"gain") - 2  # the field that the name of the histogram stands in
+    path.write_bytes(whole[:place] + b"\xff" * 4 + whole[place + 4 :])
+    with pytest.raises(StorageError, match=f"{path.name}: damaged before byte"):
+        run_numbers.histograms(tmp_path)
 
 
 def test_probes_during_a_training_become_means(tmp_path: Path) -> None:
