@@ -197,14 +197,11 @@ def section(stem: str) -> tuple[str, str]:
     headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
     of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
-    of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth"], verdicts(table)
-    lines = [
-        *markdown.table_lines(*of_rows),
-        "",
-        *markdown.table_lines(*of_claims),
-        "",
-        *command,
-    ]
+    lines = [*markdown.table_lines(*of_rows), ""]
+    if judged := verdicts(table):
+        headings = ["", "claim", "verdict", "p (Holm)", "power for a tenth"]
+        lines += [*markdown.table_lines(headings, judged), ""]
+    lines += command
     note = "In progress: not all of its trainings are finished.\n\n" if path.parent != RESULTS else ""
     svg, caption = figure(asked, table)
     shown = f"![Test errors of every training](pictures/{stem}.svg)\n\n{caption}\n\n" if svg else ""

@@ -22,6 +22,7 @@ ROWS = {
     ),
     "z20_end_to_end": ("z20_nopre_per_gate", "z20_nopre_joined_cell", "z20_nopre_per_gate_cell"),
     "z20_depth": ("z20_nopre_joined_7", "z20_nopre_joined_8"),
+    "bo18_published": ("bo18_published_baseline", "bo18_published_listener", "bo18_published_listener_gain01"),
     "z20_predictions": tuple(row.name for row in recipe.read("z20_predictions").rows),
 }
 SETTINGS = ("optim.lr=0.004", "trainer.threads=1", "trainer.max_steps=1", "trainer.validate_every=1")
