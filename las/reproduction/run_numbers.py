@@ -135,7 +135,7 @@ def histograms(board: Path) -> dict[str, list[Distribution]]:
 def _events(path: Path) -> Iterator[Any]:
     """Yield the events of a file of TensorBoard, without the last one if that was not written to its end.
 
-    Checksums are not compared: TensorBoard's reader does so in Python, which takes a minute for a training.
+    Checksums are not compared: TensorBoard's reader does so in Python, which takes twenty times as long.
     """
     from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event

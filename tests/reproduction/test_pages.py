@@ -202,3 +202,23 @@ def test_claims_json_is_made_of_the_stored_tables() -> None:
     tables = [results.read(path) for path in result_folders.newest(folder, "*-*-*.json")]  # also those in progress
     made = claims.records(tables, {"C26": reproduce.of_invariances()})
     assert json.loads((folder / claims.RECORDS).read_text("utf-8")) == json.loads(json.dumps(made))
+
+
+VERDICT = re.compile(
+    r"(C\d+)[^:()|]{0,60}:\s(not\ssupported|supported|undecided|too\ssmall\sto\smatter|withdrawn)(?:,\sp\s=\s([\d.e-]+\d))?"
+)
+"""How a sentence of a page names a claim and its verdict."""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/layer_norm.md", "docs/results.md", "docs/equations.md"])
+def test_sentences_give_the_verdicts_of_claims_json(page: str) -> None:
+    text = (REPOSITORY / page).read_text("utf-8")
+    known = {
+        (each["claim"], each["verdict"], p)
+        for each in json.loads((REPOSITORY / "recipes" / "results" / claims.RECORDS).read_text("utf-8"))
+        for p in ("", "" if each["p_adjusted"] is None else f"{each['p_adjusted']:.2g}")
+    }
+    named = {(name, " ".join(verdict.split()), p) for name, verdict, p in VERDICT.findall(text)}
+    assert named <= known
+    assert len(named) >= {"docs/layer_norm.md": 18, "docs/results.md": 7}.get(page, 0)
+    assert not re.search(r"\[(?:not )?(?:supported|undecided)\]\(", text), "a verdict without its claim"
