@@ -69,9 +69,12 @@ def test_a_bundle_and_a_language_model_of_a_commit_load() -> None:
     assert measured.of_all == pytest.approx(stored["perplexity"], rel=1e-5)
 
 
-def test_a_table_of_results_of_a_commit_has_the_same_rows() -> None:
-    """What `las reproduce` wrote at 4f2ad9d: JSON, and the table made of it."""
+def test_a_table_of_results_of_a_commit_has_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `las reproduce` wrote at 4f2ad9d, by a recipe that was deleted since: JSON, and the table made of it."""
     path = GOLDEN / "4f2ad9d/recipe/bo18_code_hypotheses-open-an4.json"
+    shutil.copytree(recipe.directory() / "settings", tmp_path / "settings")
+    shutil.copy(path.parent / "bo18_code_hypotheses.yaml", tmp_path)
+    monkeypatch.setattr(recipe, "directory", lambda: tmp_path)
     asked, table = recipe.read("bo18_code_hypotheses"), results.read(path)
     lines = markdown.table_lines(tables.headings(asked, table), tables.rows(asked, table))
     stored = path.with_suffix(".md").read_text("utf-8").splitlines()
