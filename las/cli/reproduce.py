@@ -252,7 +252,7 @@ def command(overrides: Sequence[str]) -> str:
 def show(requested: Request, plan: Plan) -> None:
     """Print the plan: each job, its state, and the time it still needs."""
     finished = [job for job in plan.chosen if job.directory not in plan.faults and job.result is not None]
-    needs = {job.directory: reproduction_jobs.expected(job, finished) for job in plan.waiting}
+    needs = reproduction_jobs.expected(plan.waiting, finished)
     progress.console.print(_table(requested, plan, needs))
     for fault in plan.faults.values():
         progress.say(fault)

@@ -7,6 +7,7 @@ rows of several recipes share what is the same, and another setting never meets 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from las.config.build import Config, compose
@@ -45,7 +46,7 @@ class Job:
     @property
     def step(self) -> int:
         """The last step in metrics.jsonl."""
-        return max((int(event.get("step", 0)) for event in self.metrics()), default=0)
+        return _last_step(self.metrics())
 
     @property
     def max_steps(self) -> int:
@@ -134,14 +135,23 @@ def seconds(metrics: Sequence[dict[str, Any]]) -> float:
     return run_records.seconds([event["time"] for event in metrics])
 
 
-def expected(job: Job, finished: Sequence[Job]) -> float | None:
-    """Seconds that a job still needs, by the speed of finished ones: of its own row, else of all; None before any."""
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    for other in finished:
-        metrics = other.metrics()
+def expected(waiting: Sequence[Job], finished: Sequence[Job]) -> dict[Path, float | None]:
+    """Seconds that each job still needs, by the speed of finished ones: of its own row, else of all; None before any.
+
+    The keys are the jobs' directories.
+    """
+    rates: dict[str, list[float]] = {}
+    for job in finished if waiting else ():
+        metrics = job.metrics()
         if (taken := seconds(metrics)) > 0:
-            rates[other.row.name == job.row.name].append(other.step / taken)
-    for known in (rates[True], rates[False]):
-        if known:
-            return (job.max_steps - job.step) * len(known) / sum(known)
-    return None
+            rates.setdefault(job.row.name, []).append(_last_step(metrics) / taken)
+    of_all = [rate for each in rates.values() for rate in each]
+    needed = dict[Path, float | None]()
+    for job in waiting:
+        known = rates.get(job.row.name, of_all)
+        needed[job.directory] = (job.max_steps - job.step) / fmean(known) if known else None
+    return needed
+
+
+def _last_step(metrics: Sequence[dict[str, Any]]) -> int:
+    return max((int(event.get("step", 0)) for event in metrics), default=0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from trained_tables import table
 from las.cli import reproduce
 from las.reproduction import jobs, recipe, result_folders, results
 from las.runtime.errors import ConfigError, StorageError
+from las.storage import run_records
 
 Las = Callable[..., Answer]
 OWN = Path("recipes/results")
@@ -109,3 +111,25 @@ def test_a_damaged_table_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(StorageError, match=r"x\.json: .*damaged"):
         results.read(tmp_path / "x.json")
+
+
+def test_the_time_left_is_by_the_speed_of_the_row_and_each_training_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds_of = {"baseline": 10, "ln_encoder_only": 30}  # of 60 updates
+    read = Counter[Path]()
+
+    def events(folder: Path) -> list[dict[str, float]]:
+        read[folder] += 1
+        taken = seconds_of.get(folder.parts[-3], 0) if folder.name.startswith("seed1") else 0
+        return [{"time": time, "step": 6 * time * 10 / taken} for time in range(taken + 1)] if taken else []
+
+    monkeypatch.setattr(run_records, "events", events)
+    of_all = jobs.jobs(recipe.read("bo18_table3"), "smoke", 3, tmp_path, ())
+    finished = [job for job in of_all if job.row.name in seconds_of and job.seed == 1]
+    waiting = [job for job in of_all if job not in finished]
+    needed = jobs.expected(waiting, finished)
+    speeds = {"baseline": 6.0, "ln_encoder_only": 2.0}
+    assert needed == {job.directory: job.max_steps / speeds.get(job.row.name, 4.0) for job in waiting}
+    assert max(read.values()) == 1 and len(read) == len(of_all)
+    assert set(jobs.expected(waiting, []).values()) == {None}
