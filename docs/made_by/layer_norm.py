@@ -199,8 +199,8 @@ def section(stem: str) -> tuple[str, str]:
     of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
     lines = [*markdown.table_lines(*of_rows), ""]
     if judged := verdicts(table):
-        headings = ["", "claim", "verdict", "p (Holm)", "power for a tenth"]
-        lines += [*markdown.table_lines(headings, judged), ""]
+        of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth"]
+        lines += [*markdown.table_lines(of_claims, judged), ""]
     lines += command
     note = "In progress: not all of its trainings are finished.\n\n" if path.parent != RESULTS else ""
     svg, caption = figure(asked, table)

@@ -317,7 +317,7 @@ def state(job: Job) -> str:
     """Return the state of a job: `finished`, `broken`, `at step 250 of 500` or `to do`."""
     if (result := job.result) is not None:
         return "broken" if "broken" in result else "finished"
-    return f"at step {job.step} of {job.max_steps}" if job.step else "to do"
+    return f"at step {step} of {job.max_steps}" if (step := job.step) else "to do"
 
 
 def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequence[int] = ()) -> None:
