@@ -82,12 +82,12 @@ def test_a_recipe_is_planned_trained_once_and_reported(two_rows: None, corpus: P
 @pytest.mark.slow
 def test_another_recipe_shares_rows_that_are_the_same(corpus: Path) -> None:
     found = {}
-    for name in ("bo18_table1", "bo18_table3", "bo18_twice"):
+    for name in ("bo18_table1", "bo18_table3", "bo18_controls"):
         jobs = reproduction_jobs.jobs(recipe.read(name), "smoke", 1, Path("runs"), tiny.corpus(corpus))
         found[name] = {job.row.name: job.directory for job in jobs}
     for row, directory in found["bo18_table1"].items():
-        assert found["bo18_table3"][row] == found["bo18_twice"][row] == directory
-    assert len({path for rows in found.values() for path in rows.values()}) == 6  # two rows are in one alone
+        assert found["bo18_table3"][row] == found["bo18_controls"][row] == directory
+    assert len({path for rows in found.values() for path in rows.values()}) == 8  # six rows are in one alone
 
 
 def test_a_training_that_breaks_is_a_result(
