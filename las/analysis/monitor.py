@@ -122,10 +122,10 @@ class MonitoredStep(TrainingStep):
         vars(self).update(vars(updates))
         self._record, self._every = record, every
 
-    def __call__(self, batches: Sequence[Batch], step: int) -> StepResult:
+    def start(self, batches: Sequence[Batch], step: int) -> Callable[[], StepResult]:
         if (step - 1) % self._every == 0:
             try:
                 self._record(batches, step)
             except NumericalError as error:
                 progress.say(f"step {step}: {error}")
-        return super().__call__(batches, step)
+        return super().start(batches, step)

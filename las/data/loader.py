@@ -211,6 +211,10 @@ class Batch:
         waveforms, targets = (each.to(device, non_blocking=True) for each in (self.waveforms, self.targets))
         return replace(self, waveforms=waveforms, targets=targets)
 
+    def pin_memory(self) -> "Batch":
+        """Copy waveforms and targets to memory that a GPU reads while the host goes on."""
+        return replace(self, waveforms=self.waveforms.pin_memory(), targets=self.targets.pin_memory())
+
 
 def augmentation_seed(seed: int, epoch: int, utterance_id: str) -> int:
     """Seed of the augmentation of an utterance in an epoch: 63 bits, the same on every machine."""
@@ -265,7 +269,8 @@ class Loader:
 
     Each thread has a process that reads its files; without workers they are read in this process.
     With `augment`, the waveforms of an epoch with keys are perturbed in the same threads. Babble is mixed from the
-    utterances of the loader `babble`, or from the other ones of this loader.
+    utterances of the loader `babble`, or from the other ones of this loader. With `pin_memory`, which needs a GPU, the
+    host goes on while a batch is copied there.
 
     The number of workers changes the speed, never the batches or their order.
 
@@ -291,7 +296,9 @@ class Loader:
         cache_bytes: int = 2 << 30,
         augment: Augmentation | None = None,
         babble: "Loader | None" = None,
+        pin_memory: bool = False,
     ) -> None:
+        self._pin_memory = pin_memory
         self._utterances, self._targets, self._sample_rate = utterances, targets, sample_rate
         self._num_workers, self._prefetch = num_workers, max(prefetch, 1)
         self._augment, self._babble = augment, babble
@@ -326,6 +333,10 @@ class Loader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _batch(self, indices: list[int], key_of: Callable[[str], int] | None) -> Batch:
+        made = self._collated(indices, key_of)
+        return made.pin_memory() if self._pin_memory else made
+
+    def _collated(self, indices: list[int], key_of: Callable[[str], int] | None) -> Batch:
         chosen = [self._utterances[index] for index in indices]
         waveforms = [self.waveform(index) for index in indices]
         if self._augment is None or key_of is None:

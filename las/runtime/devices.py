@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -102,6 +102,21 @@ def generator(device: torch.device | str, *key: int | str) -> torch.Generator:
 def _number(*key: int | str) -> int:
     digest = hashlib.sha256("\0".join(map(str, key)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def read_later(values: torch.Tensor) -> Callable[[], list[float]]:
+    """Start to copy a few numbers to the host; the function that is returned waits for them."""
+    if values.device.type != "cuda":
+        return functools.partial(list[float], values.tolist())
+    copy = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(values.device))
+
+    def read() -> list[float]:
+        copied.synchronize()
+        return [float(value) for value in copy.tolist()]
+
+    return read
 
 
 @contextlib.contextmanager

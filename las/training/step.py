@@ -12,7 +12,7 @@ processes try again together.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,19 @@ class TrainingStep:
 
         Raises LasError when a single utterance does not fit into memory.
         """
+        return self.start(batches, step)()
+
+    @property
+    def reads_later(self) -> bool:
+        """True if an update is started on a GPU without waiting for it, so that the next one can be.
+
+        One process and an optimiser that leaves out an update on the GPU itself are needed: torch's fused ones.
+        """
+        leaves_out = getattr(self.optimiser, "_step_supports_amp_scaling", False)
+        return leaves_out and self.model.device.type == "cuda" and distributed.world_size() == 1
+
+    def start(self, batches: Sequence[Batch], step: int) -> Callable[[], StepResult]:
+        """Start an update, as `__call__` runs one; the function that is returned waits for its result."""
         self.model.train()
         distributed.announce_step(step, [name for batch in batches for name in batch.ids])
         (targets,) = distributed.total(float(sum(map(self.model.num_targets, batches))))
@@ -81,13 +94,29 @@ class TrainingStep:
         with self.weight_noise.applied(self.model.named_parameters(), step):
             losses = self._gradient(batches, divisor, step)
         losses.append(self.gradients.change(self.model.named_parameters(), step))
-        # Read at once, as the host waits here for a GPU.
-        *shares, norm = torch.stack([each.double() for each in losses]).tolist()
+        # Read at once, as the host waits for a GPU then.
+        values = torch.stack([each.double() for each in losses])
+        if self.reads_later:
+            return self._step_on_device(values)
+        *shares, norm = values.tolist()
         (loss,) = distributed.total(sum(shares))
         update = StepResult(loss, norm)
         if update.finite:
             self.optimiser.step()
-        return update
+        return lambda: update
+
+    def _step_on_device(self, values: Tensor) -> Callable[[], StepResult]:
+        """Change the parameters unless one of the losses and the norm is not finite, which the host need not know."""
+        optimiser: Any = self.optimiser
+        optimiser.grad_scale, optimiser.found_inf = None, values.isfinite().all().logical_not().float()
+        optimiser.step()
+        read = devices.read_later(values)
+
+        def result() -> StepResult:
+            *shares, norm = read()
+            return StepResult(sum(shares), norm)
+
+        return result
 
     def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> list[Tensor]:
         """Compute this process's share of the loss, a term for each micro-batch, and the gradient of all processes.

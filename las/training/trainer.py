@@ -7,7 +7,8 @@ validation and a checkpoint.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from las.data import loader
@@ -46,6 +47,19 @@ class TrainingData(NamedTuple):
     """Targets of training and dev utterances: of a tokenizer, or labels of frames."""
 
 
+class Update(NamedTuple):
+    """An update that was started."""
+
+    step: int
+    epoch: int
+    rate: float
+    """The learning rate."""
+    ids: list[str]
+    """Of its utterances."""
+    result: Callable[[], StepResult]
+    """Waits for its loss and the norm of its gradient."""
+
+
 class Trainer:
     """Trains a model until it stops getting better, or its stage is over.
 
@@ -74,8 +88,13 @@ class Trainer:
         self.optimiser = parts.optim(parts.model.parameters())
         self.base_rates = [group["lr"] for group in self.optimiser.param_groups]
         self.training_step = parts.training_step(self.optimiser)
+        self.started: deque[Update] = deque()
+        """Updates whose results were not read."""
         source, workers = data.targets.source, devices.reading_workers(self.options.num_workers)
-        self.loader = loader.Loader(data.train, source, self.corpus.sample_rate, workers, augment=parts.augment)
+        on_gpu = parts.model.device.type == "cuda"
+        self.loader = loader.Loader(
+            data.train, source, self.corpus.sample_rate, workers, augment=parts.augment, pin_memory=on_gpu
+        )
         self.selection = Selection(self.options.select, chance.error)
         self.checkpointer = self._checkpointer()
         self.signals = signals.Signals()
@@ -173,15 +192,19 @@ class Trainer:
             if len(waiting) < self.options.accumulate and index + 1 < len(plan):
                 continue
             ids = [self.data.train[number].id for each in plan[self.state.next_batch : index + 1] for number in each]
-            update, waiting = self._update(waiting), []
+            self._start_update(waiting, ids)
+            waiting = []
             ends = self._ends_sub_epoch(self.state.next_batch, index + 1, len(plan))
             self.state.next_batch = index + 1
-            if not update.finite and self._goes_back(update, ids):
+            stops = ends or self.state.step == self.options.max_steps
+            # Where a GPU computes, the result of an update is read once the next one was started.
+            started = 1 if self.training_step.reads_later and not stops and self.signals.received is None else 0
+            last = self._read_updates(started)
+            if last is None:
                 return
-            self._record(update, len(ids))
-            if ends or self.state.step == self.options.max_steps:
+            if stops:
                 self.state.early_end = not ends
-                self._validate(update.loss)
+                self._validate(last.loss)
             self._answer_signals()
             if self.ending():
                 return
@@ -202,36 +225,51 @@ class Trainer:
         """Learning rate at a step, by the schedule as it stands now."""
         return self.base_rates[0] * self._factor(step)
 
-    def _update(self, waiting: list[loader.Batch]) -> StepResult:
+    def _start_update(self, waiting: list[loader.Batch], ids: list[str]) -> None:
         self.state.step += 1
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * self._factor(self.state.step)
         self.parts.warm_start.set_trainable(self.model, self.state.step, self.log)
         scheduled.update_scheduled_values((self.model, self.parts.loss), self.state.step, self.schedule.sub_epochs + 1)
-        return self.training_step(waiting, self.state.step)
+        rate, result = self.optimiser.param_groups[0]["lr"], self.training_step.start(waiting, self.state.step)
+        self.started.append(Update(self.state.step, self.state.epoch, rate, ids, result))
 
-    def _record(self, update: StepResult, num_utterances: int) -> None:
+    def _read_updates(self, started: int) -> StepResult | None:
+        """Read and record the results of updates but for the last `started`; None if the training went back.
+
+        Returns the last result that was read, of no number if none was.
+        """
+        result = StepResult(math.nan, math.nan)
+        while len(self.started) > started:
+            update = self.started.popleft()
+            result = update.result()
+            if not result.finite and self._goes_back(update, result):
+                self.started.clear()
+                return None
+            self._record(update, result)
+        return result
+
+    def _record(self, update: Update, result: StepResult) -> None:
         """Write an update to the progress bar, metrics.jsonl and TensorBoard."""
-        self.progress.update(self.state.epoch + 1, self.state.step, update.loss, num_utterances)
-        if not update.finite:
+        self.progress.update(update.epoch + 1, update.step, result.loss, len(update.ids))
+        if not result.finite:
             return
-        rate = self.optimiser.param_groups[0]["lr"]
-        values = {"loss": update.loss, "gradient_norm": update.norm, "learning_rate": rate}
-        self.run.record(event="train", step=self.state.step, **values)
-        self._plot("train", values)
+        values = {"loss": result.loss, "gradient_norm": result.norm, "learning_rate": update.rate}
+        self.run.record(event="train", step=update.step, **values)
+        self._plot("train", values, update.step)
 
-    def _plot(self, group: str, values: Mapping[str, float]) -> None:
+    def _plot(self, group: str, values: Mapping[str, float], step: int) -> None:
         if self.board is not None:
             for name, value in values.items():
-                self.board.add_scalar(f"{group}/{name}", value, self.state.step)
+                self.board.add_scalar(f"{group}/{name}", value, step)
 
-    def _goes_back(self, update: StepResult, ids: Sequence[str]) -> bool:
+    def _goes_back(self, update: Update, result: StepResult) -> bool:
         """Record an update that was left out. After too many of them, go back once, with half the learning rate."""
-        reason = f"the loss is {update.loss} and the gradient's norm {update.norm}"
-        self.progress.say(f"step {self.state.step}: {reason}, on {first_of([*ids], 20)}. This update was left out")
-        self.run.record(event="left out", step=self.state.step, reason=reason, utterances=list(ids))
-        recent = [step for step in self.state.not_finite if step > self.state.step - NOT_FINITE_WINDOW]
-        self.state.not_finite = [*recent, self.state.step]
+        reason = f"the loss is {result.loss} and the gradient's norm {result.norm}"
+        self.progress.say(f"step {update.step}: {reason}, on {first_of(update.ids, 20)}. This update was left out")
+        self.run.record(event="left out", step=update.step, reason=reason, utterances=update.ids)
+        recent = [step for step in self.state.not_finite if step > update.step - NOT_FINITE_WINDOW]
+        self.state.not_finite = [*recent, update.step]
         if len(self.state.not_finite) < NOT_FINITE_LIMIT:
             return False
         before = self.checkpointer.go_back() if self.state.rate_scale == 1.0 else None
@@ -253,6 +291,7 @@ class Trainer:
         """Save and stop if any process received a signal."""
         if not any(distributed.any_of(self.signals.received is not None)):
             return
+        self._read_updates(0)
         code = max(distributed.gather(self.signals.exit_code if self.signals.received else 0))
         self._save()
         again = signals.requeue() if code == signals.REQUEUE and distributed.is_main() else ""
@@ -295,8 +334,8 @@ class Trainer:
             token_accuracy=validation.token_accuracy,
             alignment=validation.alignment and validation.alignment._asdict(),
         )
-        self._plot("dev", {"loss": validation.loss, self.validator.metric: validation.error})
-        self._plot("attention", validation.alignment._asdict() if validation.alignment else {})
+        self._plot("dev", {"loss": validation.loss, self.validator.metric: validation.error}, state.step)
+        self._plot("attention", validation.alignment._asdict() if validation.alignment else {}, state.step)
         if self.board is not None:
             options = self.options
             self.validator.log_images(self.board, self.run, state.step, options.histograms, options.attention_pictures)

@@ -29,7 +29,7 @@ from las.storage import run_directory
 from las.training.tasks.base import Validator
 from las.training.trainer import Trainer
 
-UPDATE = (Trainer, "_update")
+UPDATE = (Trainer, "_start_update")
 ENDS: dict[str, list[Fault]] = {
     "five times in the second epoch": [partial(at_step, *UPDATE, step, die) for step in (5, 6, 6, 7, 8)],
     "at the ends of epochs": [partial(at_step, *UPDATE, step, die) for step in (4, 8, 12)],

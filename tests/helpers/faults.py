@@ -223,7 +223,7 @@ def phases(training: Training, calls: Sequence[str] = CHANGES) -> int:
 
 def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> None:
     """Something happens when a method of the training is done for the first time at a step or past it."""
-    original, update = getattr(owner, name), Trainer._update
+    original, update = getattr(owner, name), Trainer._start_update
     where = {"step": 0}
 
     def noting(self: Trainer, *args: Any) -> Any:
@@ -237,10 +237,10 @@ def at_step(owner: type, name: str, step: int, happens: Callable[[], None]) -> N
             happens()
         return found
 
-    if (owner, name) == (Trainer, "_update"):
+    if (owner, name) == (Trainer, "_start_update"):
         original = noting
     else:
-        Trainer._update = noting
+        Trainer._start_update = noting
     setattr(owner, name, called)
 
 

@@ -19,9 +19,12 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils import clip_grad
+from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from las.runtime import devices
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 LAS = str(Path(__file__).parents[2] / "las")
@@ -260,14 +263,20 @@ def stand_in() -> Iterator[StandInGPU]:
         groups = group(lists, with_indices)
         return {(gpu.device(found[0][0][0]), dtype): found for (_, dtype), found in groups.items()}
 
+    def read_later(values: Tensor) -> Callable[[], list[float]]:
+        """As on a GPU, but without pinned memory and events."""
+        return lambda: [float(value) for value in values.tolist()]
+
     def backward(*args: Any, **kwargs: Any) -> Any:
         with functions:  # a mode is not in force inside of what it was called for
             return engine(*args, **kwargs)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch("torch.Generator", _Generator))
+        stack.enter_context(mock.patch.object(devices, "read_later", read_later))
         stack.enter_context(mock.patch("torch.autograd._engine_run_backward", backward))
-        stack.enter_context(mock.patch.object(clip_grad, "_group_tensors_by_device_and_dtype", grouped))
+        for module in (clip_grad, optimizer):
+            stack.enter_context(mock.patch.object(module, "_group_tensors_by_device_and_dtype", grouped))
         stack.enter_context(_Placed(gpu))
         stack.enter_context(functions)
         yield gpu

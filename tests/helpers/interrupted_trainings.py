@@ -17,16 +17,15 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, root: Path, step: int, *more:
 
 def stopped(monkeypatch: pytest.MonkeyPatch, step: int, given: Sequence[str]) -> None:
     """A training that is interrupted when the update of a step is done."""
-    update = Trainer._update
+    start = Trainer._start_update
 
-    def stopping(self: Trainer, batch):
-        outcome = update(self, batch)
+    def stopping(self: Trainer, batch, ids) -> None:
+        start(self, batch, ids)
         if self.state.step == step:
             raise KeyboardInterrupt
-        return outcome
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_update", stopping)
+        patched.setattr(Trainer, "_start_update", stopping)
         with pytest.raises(KeyboardInterrupt):
             train.train([*given])
 

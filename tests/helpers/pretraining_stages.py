@@ -59,7 +59,7 @@ def while_it_takes_over(stage: Stage) -> None:
 
 
 def in_the_first_update(stage: Stage) -> None:
-    stage.after(Trainer, "_update", lambda _, trainer, *batches: trainer.state.step == stage.last + 1)
+    stage.after(Trainer, "_start_update", lambda _, trainer, *batches: trainer.state.step == stage.last + 1)
 
 
 PLACES = (

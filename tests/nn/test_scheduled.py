@@ -40,13 +40,13 @@ RAMPS = [
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float, float]]:
     """(step, smoothing, sampling) of every update."""
     found: list[tuple[int, float, float]] = []
-    call = TrainingStep.__call__
+    start = TrainingStep.start
 
-    def noting(self: TrainingStep, batches: Sequence[Batch], step: int) -> StepResult:
+    def noting(self: TrainingStep, batches: Sequence[Batch], step: int) -> Callable[[], StepResult]:
         found.append((step, self.loss.smoothing, self.model.speller.scheduled_sampling))
-        return call(self, batches, step)
+        return start(self, batches, step)
 
-    monkeypatch.setattr(TrainingStep, "__call__", noting)
+    monkeypatch.setattr(TrainingStep, "start", noting)
     return found
 
 

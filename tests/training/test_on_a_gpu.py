@@ -276,6 +276,19 @@ def test_a_replayed_update_waits_no_more() -> None:
         assert [graph.num_replays > 0 for graph in made] == [True] * 2 and waits.total() <= WAITS, waits
 
 
+def test_an_update_is_started_without_waiting_for_the_one_before() -> None:
+    with stand_in() as gpu:
+        step, given = training(*MODEL), keyed(batch())
+        assert step.reads_later
+        gpu.waits.clear()
+        results = [step.start([given], number) for number in (1, 2, 3)]
+        assert not gpu.waits, gpu.waits
+        assert all(read().finite for read in results) and gpu.waits.total() == 3
+    with stand_in():
+        sgd = training(*MODEL, "optim=sgd")
+        assert not sgd.reads_later and sgd.start([keyed(batch())], 1)().finite
+
+
 def test_an_acoustic_model_mixes_no_devices() -> None:
     with stand_in() as gpu:
         layer = [f"model.listener.{each}" for each in ("num_layers=1", "time_reduction=[1]", "hidden_size=8")]

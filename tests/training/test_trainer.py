@@ -1,8 +1,10 @@
 """Training: that a stop changes nothing, and what happens when things go wrong."""
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from torch import Tensor
 
 from las.cli import train
 from las.data.loader import Batch
+from las.runtime import signals
 from las.storage import checkpoint
 from las.training.step import StepResult, TrainingStep
+from las.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +76,13 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, value: float, at: Callable[[int], 
         next(self.model.parameters()).grad.fill_(value)
         return torch.tensor(value)
 
-    call = TrainingStep.__call__
+    start = TrainingStep.start
 
-    def noting(self: TrainingStep, given: Sequence[Batch], step: int) -> StepResult:
+    def noting(self: TrainingStep, given: Sequence[Batch], step: int) -> Callable[[], StepResult]:
         self.asked = step
-        return call(self, given, step)
+        return start(self, given, step)
 
-    monkeypatch.setattr(TrainingStep, "__call__", noting)
+    monkeypatch.setattr(TrainingStep, "start", noting)
     monkeypatch.setattr(TrainingStep, "_part", faulty)
 
 
@@ -98,6 +102,60 @@ def test_a_training_that_is_never_finite_is_broken_which_is_a_result(
     assert "last 100 updates" in result["broken"] and result["splits"] == {}
     again = las("train", *overrides(corpus, *LONG))
     assert again.code == 0 and "is finished: broken" in again.out
+
+
+@pytest.fixture
+def reading_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates leave out what is not finite by themselves, and are read after the next one, as on a GPU."""
+    monkeypatch.setattr(TrainingStep, "reads_later", True)
+
+
+@pytest.mark.usefixtures("reading_later")
+def test_updates_that_are_read_later_are_the_same(whole: Path, corpus: Path) -> None:
+    train.train(overrides(corpus))
+    require_same(corpus / "run", whole / "run")
+
+
+@pytest.mark.parametrize("last", [3, 8])
+def test_an_update_that_is_not_finite_is_left_out_whenever_it_is_read(
+    last: int, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["trainer.max_steps=8", f"trainer.validate_every={last}", "trainer.patience=40"]
+    poisoned(monkeypatch, float("nan"), lambda step: step in (2, 3, 5))
+    train.train(overrides(corpus, *more))
+    monkeypatch.setattr(TrainingStep, "reads_later", True)
+    train.train(overrides(corpus, *more, f"run_dir={corpus}/later"))
+    require_same(corpus / "run", corpus / "later", step=8)
+    assert [line["step"] for line in steps(corpus / "later") if line["event"] == "left out"] == [2, 3, 5]
+
+
+def test_a_training_that_reads_later_goes_back_and_ends_as_well(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, las: Las
+) -> None:
+    poisoned(monkeypatch, float("inf"), lambda step: step > 6)
+    at_once = las("train", *overrides(corpus, *LONG))
+    monkeypatch.setattr(TrainingStep, "reads_later", True)
+    later = las("train", *overrides(corpus, *LONG, f"run_dir={corpus}/later"))
+    assert later.code == at_once.code == 4 and later.out.count("back to step 15") == 1
+    assert steps(corpus / "later") == steps(corpus / "run")
+
+
+@pytest.mark.usefixtures("reading_later")
+def test_a_stop_loses_no_update_that_was_not_read(whole: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Trainer._start_update
+    for last in (1, 3):
+
+        def signalled(self: Trainer, batch: Sequence[Batch], ids: list[str], last: int = last) -> None:
+            start(self, batch, ids)
+            if self.state.step == last:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Trainer, "_start_update", signalled)
+            with pytest.raises(signals.Interrupted, match=f"at step {last}, which is saved"):
+                train.train(overrides(corpus))
+    train.train(overrides(corpus))
+    require_same(corpus / "run", whole / "run")
 
 
 def test_a_training_that_learns_nothing_is_broken(corpus: Path, las: Las) -> None:
