@@ -77,7 +77,7 @@ def test_an_update_that_is_not_finite_changes_nothing(count: int, tally: Tally) 
 
 def spoilt_at(bad: Sequence[int], value: float) -> None:
     """In these of the updates that the process makes, counted from 1."""
-    call, made = TrainingStep.__call__, 0
+    start, made = TrainingStep.start, 0
 
     def counted(self: TrainingStep, batches: Sequence[Batch], step: int) -> Any:
         nonlocal made
@@ -86,11 +86,11 @@ def spoilt_at(bad: Sequence[int], value: float) -> None:
         if made in bad:
             spoil(self, random.Random(step), value)
         try:
-            return call(self, batches, step)
+            return start(self, batches, step)
         finally:
             self._part = part
 
-    TrainingStep.__call__ = counted
+    TrainingStep.start = counted
 
 
 def require_finite(training: Training) -> None:

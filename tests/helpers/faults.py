@@ -163,16 +163,16 @@ def _train(config: runtime_config.Config, seen: Path, output: Path, fault: Fault
     train.compose = lambda name, overrides: config
     run_directory.commit = lambda: "that of the test"
     plots.available = lambda: False
-    update = TrainingStep.__call__
+    start = TrainingStep.start
 
     def noting(self: TrainingStep, batches: Sequence[Any], step: int) -> Any:
-        found = update(self, batches, step)
+        read = start(self, batches, step)
         ids = ",".join(name for batch in batches for name in batch.ids)
         with seen.open("a") as file:
-            file.write(f"{step} {ids} {found.loss.hex()} {found.norm.hex()}\n")
-        return found
+            file.write(f"{step} {ids} {read().loss.hex()} {read().norm.hex()}\n")
+        return read
 
-    TrainingStep.__call__ = noting
+    TrainingStep.start = noting
     if fault is not None:
         fault()
     sys.exit(main.main(["train"]))

@@ -87,19 +87,19 @@ class Training(NamedTuple):
     """Process and step."""
 
     def __call__(self) -> int:
-        update, number = TrainingStep.__call__, int(os.environ["RANK"])
+        start, number = TrainingStep.start, int(os.environ["RANK"])
 
         def faulty(updates: TrainingStep, batches: Sequence[Batch], step: int) -> Any:
             if self.fault is not None and (number, step) == self.at:
                 distributed.announce_step(step, [name for batch in batches for name in batch.ids])
                 self.fault(updates)
-            found = update(updates, batches, step)
+            read = start(updates, batches, step)
             ids = [name for batch in batches for name in batch.ids]
             with self.seen.open("a") as file:
-                file.write(json.dumps([step, number, ids, found.loss]) + "\n")
-            return found
+                file.write(json.dumps([step, number, ids, read().loss]) + "\n")
+            return read
 
-        TrainingStep.__call__ = faulty
+        TrainingStep.start = faulty
         return main.main(["train", *self.arguments])
 
 
