@@ -17,10 +17,35 @@ constexpr int DEPTH = 1024;           // of blocks, at most: for each of them th
 constexpr int HEIGHT = 8 * MAX_ROWS;  // so many rows of the left matrix stay in the second cache,
 constexpr int BREADTH = 4096;         // so many columns of the right one in the third
 
+constexpr int SHORT = 256;            // so few of a row of the left one are read where they are
+
+// A corner of the result, [height, width], by a tile of so many vectors: `element` gives the left matrix.
+template <int VECTORS, class T, class Element>
+void multiply_tile(const Product<T>& p, T* corner, int height, int width, int depth, const T* panel, bool adding,
+                   Element element) {
+    for (int row = 0; row < height; ++row) __builtin_prefetch(corner + row * p.columns, 1);
+    Tile<T, MAX_ROWS, VECTORS> tile;
+    tile.multiply(depth, panel, element);
+    const auto keep = [&](int row, int column, Vector<T> values, auto n) {
+        T* at = corner + row * p.columns + column;
+        store(at, adding ? load(at, n) + values : values, n);
+    };
+    if (height == MAX_ROWS) {
+        tile.each(width, keep);
+    } else {
+        tile.each(width, [&](int row, int column, Vector<T> values, auto n) {
+            if (row < height) keep(row, column, values, n);
+        });
+    }
+}
+
 template <class T>
-void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, int64_t first_column, int64_t last_column) {
+void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, int64_t first_column,
+                    int64_t last_column) {
     const int64_t blocks = (p.inner + DEPTH - 1) / DEPTH, deep = blocks ? (p.inner + blocks - 1) / blocks : 1;
-    Buffer<T> strips(deep * HEIGHT), panels(deep * padded(std::min<int64_t>(BREADTH, p.columns), PANEL<T>));
+    const bool in_place = p.left.column == 1 && deep <= SHORT;
+    Buffer<T> strips(in_place ? 0 : deep * HEIGHT);
+    Buffer<T> panels(deep * padded(std::min<int64_t>(BREADTH, p.columns), PANEL<T>));
     for (int64_t j = first_column; j < last_column; j += BREADTH) {
         const int width = std::min<int64_t>(BREADTH, last_column - j);
         for (int64_t k = 0; k == 0 || k < p.inner; k += deep) {  // of nothing, the product is zero
@@ -28,22 +53,30 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
             copy_block<PANEL<T>, T>(p.right.from(k, j), depth, width, panels);
             for (int64_t i = first_row; i < last_row; i += HEIGHT) {
                 const int height = std::min<int64_t>(HEIGHT, last_row - i);
-                copy_block<MAX_ROWS, T>(p.left.from(i, k).transposed(), depth, height, strips);
+                if (!in_place) copy_block<MAX_ROWS, T>(p.left.from(i, k).transposed(), depth, height, strips);
                 for (int c = 0; c < width; c += PANEL<T>) {
                     for (int r = 0; r < height; r += MAX_ROWS) {
+                        const int tall = std::min(MAX_ROWS, height - r), wide = std::min(PANEL<T>, width - c);
                         T* corner = p.to + (i + r) * p.columns + j + c;
-                        const T* strip = strips + int64_t(r) * depth;
-                        for (int row = 0; row < std::min(MAX_ROWS, height - r); ++row) {
-                            __builtin_prefetch(corner + row * p.columns, 1);
+                        const T* panel = panels + int64_t(c) * depth;
+                        const auto multiply = [&](auto element) {
+                            const bool adding = k || p.adding;
+                            if (wide > WIDTH<T>) {
+                                multiply_tile<2>(p, corner, tall, wide, depth, panel, adding, element);
+                            } else {
+                                multiply_tile<1>(p, corner, tall, wide, depth, panel, adding, element);
+                            }
+                        };
+                        if (in_place) {
+                            const T* rows[MAX_ROWS];
+                            for (int row = 0; row < MAX_ROWS; ++row) {
+                                rows[row] = p.left.at(i + r + std::min(row, tall - 1), k);
+                            }
+                            multiply([&](int row, int k) { return rows[row][k]; });
+                        } else {
+                            const T* strip = strips + int64_t(r) * depth;
+                            multiply([&](int row, int k) { return strip[k * MAX_ROWS + row]; });
                         }
-                        Tile<T, MAX_ROWS> tile;
-                        tile.multiply(depth, panels + int64_t(c) * depth,
-                                      [&](int row, int k) { return strip[k * MAX_ROWS + row]; });
-                        tile.each(std::min(PANEL<T>, width - c), [&](int row, int column, Vector<T> values, auto n) {
-                            if (r + row >= height) return;
-                            T* at = corner + row * p.columns + column;
-                            store(at, k || p.adding ? load(at, n) + values : values, n);
-                        });
                     }
                 }
             }

@@ -129,7 +129,7 @@ void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
                 const int width = std::min(WIDE, columns - piece * WIDE);
                 T* row = to + (int64_t(piece) * inner + k) * WIDE;
                 if (width == WIDE) {
-                    std::copy_n(block.at(k, piece * WIDE), WIDE, row);
+                    std::memcpy(row, block.at(k, piece * WIDE), WIDE * sizeof(T));  // of a known size: no call
                 } else {
                     std::copy_n(block.at(k, piece * WIDE), width, row);
                     std::fill(row + width, row + WIDE, T(0));
@@ -150,21 +150,21 @@ void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
     }
 }
 
-// A few rows of a product, as wide as a panel.
-template <class T, int ROWS>
+// A few rows of a product, as wide as a panel or, with one vector, as its first half.
+template <class T, int ROWS, int VECTORS = 2>
 struct Tile {
-    Vector<T> left[ROWS] = {}, right[ROWS] = {};
+    Vector<T> sums[VECTORS][ROWS] = {};
 
     template <class Element>
     void multiply(int inner, const T* panel, Element element) {
 #pragma GCC unroll 4
         for (int k = 0; k < inner; ++k, panel += PANEL<T>) {
-            const Vector<T> first = load(panel, Whole{}), second = load(panel + WIDTH<T>, Whole{});
+            Vector<T> weights[VECTORS];
+            for (int v = 0; v < VECTORS; ++v) weights[v] = load(panel + v * WIDTH<T>, Whole{});
 #pragma GCC unroll 12
             for (int row = 0; row < ROWS; ++row) {
                 const T value = element(row, k);
-                left[row] += value * first;
-                right[row] += value * second;
+                for (int v = 0; v < VECTORS; ++v) sums[v][row] += value * weights[v];
             }
         }
     }
@@ -173,12 +173,13 @@ struct Tile {
     template <class Body>
     void each(int width, Body body) {
         for (int row = 0; row < ROWS; ++row) {
-            if (width == PANEL<T>) {
-                body(row, 0, left[row], Whole{});
-                body(row, WIDTH<T>, right[row], Whole{});
-            } else {
-                body(row, 0, left[row], std::min(width, WIDTH<T>));
-                if (width > WIDTH<T>) body(row, WIDTH<T>, right[row], width - WIDTH<T>);
+            for (int v = 0; v < VECTORS; ++v) {
+                const int column = v * WIDTH<T>;
+                if (width == VECTORS * WIDTH<T>) {
+                    body(row, column, sums[v][row], Whole{});
+                } else if (width > column) {
+                    body(row, column, sums[v][row], std::min(width - column, WIDTH<T>));
+                }
             }
         }
     }
