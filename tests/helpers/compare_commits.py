@@ -41,6 +41,7 @@ def commands(root: Path, steps: int) -> dict[str, list[str]]:
     words = ["corpus=an4", f"corpus.root={tiny_words.tree(root)}", "corpus.partial=true", "corpus.dev_every=2"]
     (root / "words.dic").write_text(DICTIONARY)
     names = sorted(path.stem for path in (REPOSITORY / "configs" / "experiment").glob("*.yaml"))
+    names = [name for name in names if not name.startswith("librispeech5")]  # of a corpus that is not here
     length = f"trainer.max_steps={steps}"
     experiments = {
         name: [
