@@ -107,14 +107,15 @@ def _number(*key: int | str) -> int:
 def read_later(values: torch.Tensor) -> Callable[[], list[float]]:
     """Start to copy a few numbers to the host; the function that is returned waits for them."""
     if values.device.type != "cuda":
-        return functools.partial(list[float], values.tolist())
+        return values.tolist
     copy = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
     copied = torch.cuda.Event()
     copied.record(torch.cuda.current_stream(values.device))
 
     def read() -> list[float]:
         copied.synchronize()
-        return [float(value) for value in copy.tolist()]
+        numbers: list[float] = copy.tolist()
+        return numbers
 
     return read
 

@@ -192,19 +192,16 @@ class Trainer:
             if len(waiting) < self.options.accumulate and index + 1 < len(plan):
                 continue
             ids = [self.data.train[number].id for each in plan[self.state.next_batch : index + 1] for number in each]
-            self._start_update(waiting, ids)
-            waiting = []
+            update, waiting = self._start_update(waiting, ids), []
             ends = self._ends_sub_epoch(self.state.next_batch, index + 1, len(plan))
             self.state.next_batch = index + 1
             stops = ends or self.state.step == self.options.max_steps
             # Where a GPU computes, the result of an update is read once the next one was started.
-            started = 1 if self.training_step.reads_later and not stops and self.signals.received is None else 0
-            last = self._read_updates(started)
-            if last is None:
+            if self._read_updates(1 if self.training_step.reads_later and not stops else 0):
                 return
             if stops:
                 self.state.early_end = not ends
-                self._validate(last.loss)
+                self._validate(update.result().loss)
             self._answer_signals()
             if self.ending():
                 return
@@ -225,7 +222,7 @@ class Trainer:
         """Learning rate at a step, by the schedule as it stands now."""
         return self.base_rates[0] * self._factor(step)
 
-    def _start_update(self, waiting: list[loader.Batch], ids: list[str]) -> None:
+    def _start_update(self, waiting: list[loader.Batch], ids: list[str]) -> Update:
         self.state.step += 1
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * self._factor(self.state.step)
@@ -233,21 +230,18 @@ class Trainer:
         scheduled.update_scheduled_values((self.model, self.parts.loss), self.state.step, self.schedule.sub_epochs + 1)
         rate, result = self.optimiser.param_groups[0]["lr"], self.training_step.start(waiting, self.state.step)
         self.started.append(Update(self.state.step, self.state.epoch, rate, ids, result))
+        return self.started[-1]
 
-    def _read_updates(self, started: int) -> StepResult | None:
-        """Read and record the results of updates but for the last `started`; None if the training went back.
-
-        Returns the last result that was read, of no number if none was.
-        """
-        result = StepResult(math.nan, math.nan)
-        while len(self.started) > started:
+    def _read_updates(self, left: int) -> bool:
+        """Read and record the results of all updates but the last `left`; return True if the training went back."""
+        while len(self.started) > left:
             update = self.started.popleft()
             result = update.result()
             if not result.finite and self._goes_back(update, result):
                 self.started.clear()
-                return None
+                return True
             self._record(update, result)
-        return result
+        return False
 
     def _record(self, update: Update, result: StepResult) -> None:
         """Write an update to the progress bar, metrics.jsonl and TensorBoard."""

@@ -19,10 +19,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch, step: int, given: Sequence[str]) ->
     """A training that is interrupted when the update of a step is done."""
     start = Trainer._start_update
 
-    def stopping(self: Trainer, batch, ids) -> None:
-        start(self, batch, ids)
+    def stopping(self: Trainer, batch, ids):
+        update = start(self, batch, ids)
         if self.state.step == step:
             raise KeyboardInterrupt
+        return update
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_start_update", stopping)

@@ -21,7 +21,7 @@ from las.data.loader import Batch
 from las.runtime import signals
 from las.storage import checkpoint
 from las.training.step import StepResult, TrainingStep
-from las.training.trainer import Trainer
+from las.training.trainer import Trainer, Update
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +145,11 @@ def test_a_stop_loses_no_update_that_was_not_read(whole: Path, corpus: Path, mon
     start = Trainer._start_update
     for last in (1, 3):
 
-        def signalled(self: Trainer, batch: Sequence[Batch], ids: list[str], last: int = last) -> None:
-            start(self, batch, ids)
+        def signalled(self: Trainer, batch: Sequence[Batch], ids: list[str], last: int = last) -> Update:
+            update = start(self, batch, ids)
             if self.state.step == last:
                 os.kill(os.getpid(), signal.SIGTERM)
+            return update
 
         with monkeypatch.context() as patched:
             patched.setattr(Trainer, "_start_update", signalled)

@@ -17,7 +17,7 @@ constexpr int DEPTH = 1024;           // of blocks, at most: for each of them th
 constexpr int HEIGHT = 8 * MAX_ROWS;  // so many rows of the left matrix stay in the second cache,
 constexpr int BREADTH = 4096;         // so many columns of the right one in the third
 
-constexpr int SHORT = 256;            // so few of a row of the left one are read where they are
+constexpr int SHORT = 256;            // rows of the left one that are no longer are read where they are
 
 // A corner of the result, [height, width], by a tile of so many vectors: `element` gives the left matrix.
 template <int VECTORS, class T, class Element>
