@@ -99,8 +99,7 @@ class LSTMInitialisation:
         biases: of cells without a norm of the gates, a name of `LSTM_BIASES`; those of other cells are 0.
         forget_bias: what is added to the forget gate in the beginning, the cell's constant `forget_bias` included; the
             bias holds the rest. None for the cell's constant alone.
-        input_std: standard deviation of W x in cells without a norm of the gates, in place of the limit of W; None for
-            that limit.
+        input_std: standard deviation of W x, in place of the limit of W; None for that limit.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class LSTMInitialisation:
         of_input, of_hidden = LSTM_LIMITS[self.plain_weights if plain else self.weights]
         sizes = cell.input_size, cell.hidden_size, cell.recurrent_weight.shape[1]
         limit = of_input(*sizes)
-        if plain and self.input_std is not None:
+        if self.input_std is not None:
             limit = self.input_std * math.sqrt(3.0 / cell.input_size) / rms
         _uniform(cell.input_weight, limit)
         _uniform(cell.recurrent_weight, of_hidden(*sizes))
