@@ -13,8 +13,8 @@ import torch
 from las.config import folders
 from las.config.build import build, config_directory, option
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
-from las.nn.kernels.base import uncompiled
 from las.nn.kernels.choice import KERNELS
+from las.nn.kernels.forms import uncompiled
 from las.reproduction import markdown
 from las.storage import bounded
 
@@ -38,7 +38,7 @@ def cells() -> dict[str, Any]:
 def kernels(cell: Any) -> str:
     """Names of the kernels that know the class of a cell, fastest first."""
     knows = {
-        **dict.fromkeys((name for name, kernel in KERNELS.items() if kernel.device), not uncompiled(cell)),
+        **{name: not uncompiled(cell, kernel.device) for name, kernel in KERNELS.items() if kernel.device},
         "torch": not cell.not_unrolled(torch.zeros(1)),
         "merged": isinstance(cell, ProjectedLSTMCell),
         "plain": True,

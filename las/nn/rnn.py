@@ -9,15 +9,8 @@ from torch import Tensor, nn
 
 from las.nn.cells.base import RecurrentCell, State, values_are_unknown
 from las.nn.kernels import choice, operator
-from las.nn.kernels.base import (
-    PLAIN,
-    Frames,
-    Lengths,
-    States,
-    Unrolled,
-    twice_differentiable,
-    uncompiled,
-)
+from las.nn.kernels.base import PLAIN, Frames, Lengths, States, Unrolled, twice_differentiable
+from las.nn.kernels.forms import uncompiled
 from las.nn.normalisation import reverse
 from las.runtime.errors import ConfigError
 
@@ -156,7 +149,7 @@ def _run(layers: Sequence[RecurrentLayer], frames: Tensor, num_frames: Tensor, s
         return _computed(cells, frames, num_frames, states)
     if not torch.compiler.is_dynamo_compiling() and not isinstance(choice.requested(), str):
         return _computed(cells, frames, num_frames, states)  # a kernel that is made for tracing
-    if torch.compiler.is_compiling() and not uncompiled(cells[0]):
+    if torch.compiler.is_compiling() and not uncompiled(cells[0], frames.device.type):
         return operator.layer(cells, frames, num_frames, states)
     return PLAIN.layer(cells, frames, num_frames, states)
 

@@ -26,10 +26,10 @@ from las.nn.cells import base as cells
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
-from las.nn.kernels.base import uncompiled
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
 from las.nn.kernels.cpp.speller import StepFn
+from las.nn.kernels.forms import uncompiled
 from las.nn.kernels.graphs.recurrence import Recurrence
 from las.nn.kernels.graphs.replayed import bucket
 from las.nn.rnn import CellFactory
@@ -253,7 +253,8 @@ class Speller(ScheduledModule):
     def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
         """Return the name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
-        if choice.requested() == "plain" or kernel not in choice.KERNELS.values() or any(map(uncompiled, self._cells)):
+        compiled = not any(uncompiled(cell, like.device.type) for cell in self._cells)
+        if choice.requested() == "plain" or kernel not in choice.KERNELS.values() or not compiled:
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"

@@ -124,12 +124,17 @@ class Distribution(NamedTuple):
 def histograms(board: Path) -> dict[str, list[Distribution]]:
     """Distributions by parameter name and in order of steps, of repeated steps the last; empty without histograms."""
     last: dict[str, dict[int, Any]] = {}
-    for path in sorted(board.glob("events.*")):
+    for path in sorted(board.glob("events.*"), key=_in_order):
         for event in _events(path):
             for value in event.summary.value:
                 if value.HasField("histo"):
                     last.setdefault(value.tag, {})[event.step] = value.histo
     return {name: [_distribution(step, steps[step]) for step in sorted(steps)] for name, steps in last.items()}
+
+
+def _in_order(path: Path) -> list[tuple[int, str]]:
+    """Return a key that sorts event files as they were begun: by second and number of the writer, as numbers."""
+    return [(int(part) if part.isdigit() else -1, part) for part in path.name.split(".")]
 
 
 def _events(path: Path) -> Iterator[Any]:

@@ -13,7 +13,9 @@ from torch import Tensor
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.ln_one_projection import LNOneProjectionLSTMCell
 from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
+from las.nn.cells.ln_selected_gates import LNSelectedGatesLSTMCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels import choice
 from las.nn.kernels.base import Kernel
@@ -26,6 +28,9 @@ CELLS: dict[str, Callable[..., LSTMCell]] = {
     "ln_global_input": partial(LNGlobalLSTMCell, biases="input"),
     "ln_joined": LNJoinedLSTMCell,
     "ln_per_gate": LNPerGateLSTMCell,
+    "ln_input_projection": partial(LNOneProjectionLSTMCell, normalised="input"),
+    "ln_recurrent_projection": partial(LNOneProjectionLSTMCell, normalised="recurrent"),
+    "ln_gates_f_o": partial(LNSelectedGatesLSTMCell, gates="fo"),
 }
 
 

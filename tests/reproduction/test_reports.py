@@ -148,13 +148,14 @@ def test_errors_in_the_hundreds_do_not_flatten_the_rest_of_their_curve(tmp_path:
 
 
 def test_what_a_resumed_run_repeats_counts_once_and_without_a_warning(tmp_path: Path, caplog) -> None:
-    for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
-        board = SummaryWriter(str(tmp_path), purge_step=steps[0], filename_suffix=f".{value}")
-        for step in steps:
-            board.add_histogram("gain", torch.full((9,), value), step)
+    for number in range(12):  # of writers of one second, from 0 to past 9
+        board = SummaryWriter(str(tmp_path), purge_step=number + 1)
+        for step in range(number + 1, number + 4):
+            board.add_histogram("gain", torch.full((9,), float(number)), step)
         board.close()
     (found,) = run_numbers.histograms(tmp_path).values()
-    assert [(each.step, round(each.quantiles[0], 6)) for each in found] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    newest = [(step, float(min(step - 1, 11))) for step in range(1, 15)]
+    assert [(each.step, round(each.quantiles[0], 6)) for each in found] == newest
     assert caplog.text == ""
 
 

@@ -231,6 +231,7 @@ class LSTMCell(RecurrentCell):
         self.norm = norm
         self.forget_bias = float(forget_bias)
         self.eps = float(eps)
+        self.equation_options: dict[str, str] = {}  # options of a subclass that choose among its equations
         if cell_norm != "none":
             self.cell_gain = nn.Parameter(torch.full((hidden_size,), float(cell_gain)))
             self.cell_bias = nn.Parameter(torch.zeros(hidden_size))

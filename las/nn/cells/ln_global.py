@@ -52,6 +52,7 @@ class LNGlobalLSTMCell(LSTMCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         require_known("biases", biases, BIASES)
+        self.equation_options = {"biases": biases}
         size = NUM_GATES * hidden_size
         self.input_weight, self.recurrent_weight = self.weights()
         self.input_gain = nn.Parameter(torch.full((size,), float(input_gain)))

@@ -30,6 +30,7 @@ class LNOneProjectionLSTMCell(LSTMCell):
         super().__init__(input_size, hidden_size, **options)
         require_known("normalised", normalised, PROJECTIONS)
         self.normalised = normalised
+        self.equation_options = {"normalised": normalised}
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((NUM_GATES * hidden_size,), float(gain)))
         self.bias = nn.Parameter(torch.zeros(NUM_GATES * hidden_size))

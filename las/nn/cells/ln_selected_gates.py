@@ -29,6 +29,7 @@ class LNSelectedGatesLSTMCell(LSTMCell):
         for gate in gates:
             if gate not in GATES:
                 raise ArgumentError(f"gates={list(gates)}: there is no gate {gate!r}.{suggest(str(gate), GATES)}")
+        self.equation_options = {"gates": "".join(gates)}
         self.chosen = [GATES.index(gate) for gate in gates]
         self.input_weight, self.recurrent_weight = self.weights()
         self.gain = nn.Parameter(torch.full((len(self.chosen), hidden_size), float(gain)))

@@ -1,4 +1,4 @@
-"""The interface of kernels, the tensors of a cell as they read them, and the plain kernel, the reference of all others.
+"""The interface of kernels, and the plain kernel, the reference of all others.
 
 The plain kernel applies the cell's own equations frame by frame. Padded frames never touch a state, an output or a
 gradient.
@@ -7,7 +7,7 @@ gradient.
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,12 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
-from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState, RecurrentCell, State, values_are_unknown
-from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.cells.ln_joined import LNJoinedLSTMCell
-from las.nn.cells.ln_per_gate import LNPerGateLSTMCell
-from las.nn.cells.lstm import PlainLSTMCell
-from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
+from las.nn.cells.base import LSTMCell, LSTMState, RecurrentCell, State, values_are_unknown
 from las.nn.nested import filled
 from las.nn.normalisation import mask_of, reverse
 
@@ -43,7 +38,7 @@ Unrolled = tuple[Float[Tensor, "batch frames outputs"], list[State]]
 """Outputs [batch, frames, directions * output size], zero in padding, and the last state of each direction."""
 
 Cell = Any
-"""A `RecurrentCell`; a kernel of `FORMS` may say that it gets an `LSTMCell`."""
+"""A `RecurrentCell`; a kernel of `forms.FORMS` may say that it gets an `LSTMCell`."""
 
 
 class Kernel:
@@ -54,7 +49,7 @@ class Kernel:
     """
 
     device: str | None = None
-    """Type of the device where it computes the cells of `FORMS`; None for torch's operations, anywhere."""
+    """Type of the device where it computes the cells of `forms.FORMS`; None for torch's operations, anywhere."""
 
     speed = "hand-written code for whole layers"
     """What a person is told of how it computes."""
@@ -156,122 +151,6 @@ class PlainKernel(Kernel):
 
 
 PLAIN = PlainKernel()
-
-
-GATE_NORMS = ("none", "apart", "joined", "per_gate")
-"""Norms of the gates: of W x and of U h apart, of their sum, of each gate of it; in the order of `recurrence.h`."""
-
-
-NORMS: dict[type[CellNorm], str] = {LayerNorm: "layer", RMSNorm: "rms", DynamicTanh: "tanh", NoNorm: "none"}
-"""Norms that are written in C++ and Triton, and their names there, in the order of `recurrence.h`.
-
-With dynamic tanh a kernel computes n = tanh(z): its alpha is within W and U (`input_weight_of`).
-"""
-CLASSES = {name: norm for norm, name in NORMS.items()}
-"""The norms by these names."""
-
-
-class CellForm(NamedTuple):
-    """A class of cells: one of `GATE_NORMS`, names of the parameters of that norm and of W x, and of both norms."""
-
-    gate_norm: str
-    norm: str = ""
-    input_norm: str = ""
-    gain: str = ""
-    bias: str = ""
-    input_gain: str = ""
-    input_biases: tuple[str, ...] = ()
-
-
-FORMS: dict[type[RecurrentCell], CellForm] = {
-    PlainLSTMCell: CellForm("none", input_biases=("bias",)),
-    LNGlobalLSTMCell: CellForm(
-        *("apart", "recurrent_norm", "input_norm", "recurrent_gain", "recurrent_bias", "input_gain"),
-        ("input_bias", "bias"),
-    ),
-    LNJoinedLSTMCell: CellForm("joined", "gate_norm", "gate_norm", "gain", "bias"),
-    LNPerGateLSTMCell: CellForm("per_gate", "gate_norm", "gate_norm", "gain", "bias"),
-}
-"""The cells whose equations are written in C++ and Triton. A subclass may change them, so only these classes count."""
-
-
-class Parameters(NamedTuple):
-    """A cell's tensors in the recurrence."""
-
-    weight: Tensor  # U, [4H, H]
-    gain: Tensor | None  # [4H], or [4, H] where each gate is normalised on its own
-    offset: Tensor | None  # added after the norm of the gates, like the gain or [4H]
-    cell_gain: Tensor | None  # [H]
-    cell_bias: Tensor | None
-
-
-def parameters_of(cell: LSTMCell) -> Parameters:
-    """Return the cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
-    form = FORMS[type(cell)]
-    weight = recurrent_weight_of(cell)
-    gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
-    if gain is None:
-        return Parameters(weight, None, None, *of_memory)
-    if bias is not None and not cell.forget_bias:
-        return Parameters(weight, gain, bias, *of_memory)
-    forget = forget_bias(cell).view_as(gain)
-    return Parameters(weight, gain, forget if bias is None else bias + forget, *of_memory)
-
-
-def norm_of(cell: LSTMCell) -> str | None:
-    """Return which of `NORMS` a cell has, `layer` for a cell without a norm; None for one that is not among them."""
-    norms = {type(module) for module in cell.children() if isinstance(module, CellNorm)} or {LayerNorm}
-    return NORMS.get(norms.pop()) if len(norms) == 1 else None
-
-
-def uncompiled(cell: Cell) -> str:
-    """Return the reason why a cell's equations are not written in C++ and Triton; empty if they are."""
-    if type(cell) not in FORMS:
-        return "its equations are not among those compiled"
-    norm = norm_of(cell)
-    if norm is None:
-        return "its norm is not among those compiled"
-    if norm == "tanh" and cell.cell_norm != "none":
-        return "dynamic tanh of the memory is not compiled"
-    return ""
-
-
-def input_weight_of(cell: LSTMCell) -> Tensor:
-    """Return W as it is multiplied: times the scale of the norm of its products if that has one."""
-    weight, scale = cast(Tensor, cell.input_weight), scales_of(cell)[0]
-    return weight if scale is None else scale * weight
-
-
-def recurrent_weight_of(cell: LSTMCell) -> Tensor:
-    """Return U as it is multiplied: times the scale of the norm of its products if that has one."""
-    weight, scale = cast(Tensor, cell.recurrent_weight), scales_of(cell)[1]
-    return weight if scale is None else scale * weight
-
-
-def scales_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
-    """Return the scales of the norms of W x and of U h, which are one where their sum is normalised."""
-    form = FORMS[type(cell)]
-    norms = (getattr(cell, name, None) for name in (form.input_norm, form.norm))
-    input_scale, scale = (norm.alpha if isinstance(norm, DynamicTanh) else None for norm in norms)
-    return input_scale, scale
-
-
-def scaled_input_gates(cell: LSTMCell, gates: Gates) -> Gates:
-    """Return `input_gates` as they are added to U h: times the scale of the norm of their sum if it has one."""
-    scale = scales_of(cell)[0]
-    return gates if scale is None or FORMS[type(cell)].gate_norm == "apart" else scale * gates
-
-
-def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
-    """Gain [4H] of the norm of W x (None without a norm) and the sum of the offsets that are added after it, [4H]."""
-    form = FORMS[type(cell)]
-    biases = [bias for bias in (getattr(cell, name) for name in form.input_biases) if bias is not None]
-    return getattr(cell, form.input_gain, None), sum(biases[1:], start=biases[0]) if biases else None
-
-
-def forget_bias(cell: LSTMCell) -> Tensor:
-    """Zeros but for the forget bias in its gate, [4, H]."""
-    return cell.constant_bias().view(NUM_GATES, -1)
 
 
 @runtime_checkable

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, RecurrentCell
-from las.nn.kernels.base import CLASSES, PLAIN, Kernel, norm_of, uncompiled
+from las.nn.kernels.base import PLAIN, Kernel
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
+from las.nn.kernels.forms import CLASSES, norm_of, uncompiled
 from las.nn.kernels.graphs.capture import captured
 from las.nn.kernels.graphs.replayed import Capture
 from las.nn.kernels.merged import MergedKernel
@@ -98,7 +99,7 @@ def refusal(kernel: Kernel, cell: Any, like: Tensor) -> str:
     """Return the reason why a kernel does not compute a cell on a tensor's device and type; empty if it does."""
     if kernel.device is None:
         return kernel.unsupported_reason(cell, like)
-    reason = uncompiled(cell) or _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
+    reason = uncompiled(cell, kernel.device) or _elsewhere(kernel.device, like) or kernel.unsupported_reason(cell, like)
     return reason or Trial.of(kernel, cell, like).failure()
 
 
@@ -281,6 +282,7 @@ class Trial(NamedTuple):
     hidden_size: int
     cell_norm: str
     norm: str
+    equation_options: tuple[tuple[str, str], ...]
     own: torch.dtype
     """Type of parameters and frames."""
     operand: torch.dtype
@@ -296,7 +298,8 @@ class Trial(NamedTuple):
         if kernel.tried_as is not None:
             size, own = kernel.tried_as
             operand = own
-        return cls(kernel, type(cell), size, cell.cell_norm, str(norm_of(cell)), own, operand, device)
+        equations = type(cell), size, cell.cell_norm, str(norm_of(cell)), tuple(cell.equation_options.items())
+        return cls(kernel, *equations, own, operand, device)
 
     def failure(self) -> str:
         """Return the reason why the kernel is not used, empty if it passes."""
@@ -319,6 +322,7 @@ class Trial(NamedTuple):
         """Return the results of one batch."""
         sizes = INPUT_SIZE, self.hidden_size
         options: dict[str, Any] = dict(cell_norm=self.cell_norm, norm=CLASSES[self.norm], forget_bias=1.0)
+        options.update(self.equation_options)
         cells = [self.cell(*sizes, **options).double() for _ in range(2)]
         shape = len(lengths), int(lengths.max()), INPUT_SIZE
         frames = torch.linspace(-9, 9, math.prod(shape), dtype=torch.float64).sin().view(shape)

@@ -13,16 +13,7 @@ from torch.nn import functional
 from las.nn.cells.base import LSTMState, reached
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
-from las.nn.kernels.base import (
-    Cell,
-    Frames,
-    Kernel,
-    Lengths,
-    States,
-    Unrolled,
-    twice_differentiable,
-    with_parameters,
-)
+from las.nn.kernels.base import Cell, Frames, Kernel, Lengths, States, Unrolled, twice_differentiable, with_parameters
 
 
 class MergedKernel(Kernel):

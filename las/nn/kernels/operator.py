@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from las.nn.cells.base import LSTMCell, LSTMState
-from las.nn.cells.ln_global import LNGlobalLSTMCell
-from las.nn.kernels.base import CLASSES, FORMS, Compute, Lengths, States, Unrolled, norm_of, with_parameters
+from las.nn.kernels.base import Compute, Lengths, States, Unrolled, with_parameters
+from las.nn.kernels.forms import CLASSES, FORMS, norm_of
 from las.runtime.errors import ArgumentError
 
 LIBRARY = torch.library.Library("las", "DEF")
@@ -41,11 +41,9 @@ def layer(cells: Sequence[Any], frames: Tensor, num_frames: Lengths, states: Sta
 def _described(cells: Sequence[LSTMCell]) -> str:
     """Return the cells, but for their parameters, as a program keeps them."""
     cell = cells[0]
-    biases = ""
-    if isinstance(cell, LNGlobalLSTMCell):
-        biases = f', "biases": "{"input" if cell.bias is None else "all"}"'
+    own = "".join([f', "{name}": "{value}"' for name, value in cell.equation_options.items()])
     norms = f'"cell_norm": "{cell.cell_norm}", "norm": "{norm_of(cell)}"'
-    options = f'{norms}, "forget_bias": {cell.forget_bias}, "eps": {cell.eps}{biases}'
+    options = f'{norms}, "forget_bias": {cell.forget_bias}, "eps": {cell.eps}{own}'
     sizes = f"{cell.input_size}, {cell.hidden_size}"
     # As JSON, but in words that torch.compile can trace.
     return f'{{"cell": "{type(cell).__name__}", "count": {len(cells)}, "sizes": [{sizes}], "options": {{{options}}}}}'

@@ -14,7 +14,8 @@ from torch import Tensor
 import las
 from las.nn.cells.base import CELL_NORMS, LSTMState
 from las.nn.kernels import choice
-from las.nn.kernels.base import NORMS, PLAIN
+from las.nn.kernels.base import PLAIN
+from las.nn.kernels.forms import NORMS
 from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 
 pytestmark = compiles

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 def attempt(kernel: Kernel, own: torch.dtype = torch.float32, operand: torch.dtype | None = None) -> Trial:
-    return Trial(kernel, LNGlobalLSTMCell, 6, "both", "layer", own, operand or own, CPU)
+    return Trial(kernel, LNGlobalLSTMCell, 6, "both", "layer", (("biases", "all"),), own, operand or own, CPU)
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,8 @@ from triton_elsewhere import FRAMES, LENGTHS, PLANS, Elsewhere, needs_triton
 from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.norms import CellNorm, DynamicTanh, NoNorm, RMSNorm
 from las.nn.kernels import choice
-from las.nn.kernels.base import NORMS, PLAIN
+from las.nn.kernels.base import PLAIN
+from las.nn.kernels.forms import NORMS
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import TritonPlan, rows_for
 

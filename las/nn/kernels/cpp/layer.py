@@ -18,25 +18,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from las.nn.cells.base import CELL_NORMS, LSTMCell, LSTMState
-from las.nn.kernels.base import (
-    FORMS,
+from las.nn.kernels.base import Frames, InputGates, Kernel, Lengths, States, Unrolled
+from las.nn.kernels.cpp import build
+from las.nn.kernels.cpp.tensors import CppLibrary, Int64s, Structure, allocator, dense
+from las.nn.kernels.forms import (
     GATE_NORMS,
     NORMS,
-    Frames,
-    InputGates,
-    Kernel,
-    Lengths,
-    States,
-    Unrolled,
     forget_bias,
+    form_of,
     input_weight_of,
     norm_of,
     parameters_of,
     scaled_input_gates,
     side_of,
 )
-from las.nn.kernels.cpp import build
-from las.nn.kernels.cpp.tensors import CppLibrary, Int64s, Structure, allocator, dense
 from las.nn.normalisation import bounded_eps, mask_of
 
 APART = GATE_NORMS.index("apart")
@@ -106,7 +101,7 @@ class CppTrace(NamedTuple):
     cell_before: Any = None
 
 
-NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm", "norm")
+NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm", "norm", "left_out")
 PARAMETERS = ("input_gain", "gain", "offset", "cell_gain", "cell_bias")
 ROWS = ("order", "lengths", "starts")
 POINTERS = (
@@ -128,13 +123,14 @@ class Direction(Structure):
 
 
 class CppPlan(NamedTuple):
-    """Settings of one call: library, rows, norms as numbers of `recurrence.h`, eps."""
+    """Settings of one call: library, rows, norms as numbers of `recurrence.h` (`norms_of`), eps."""
 
     library: CppLibrary
     rows: Rows
     gate_norm: int
     cell_norm: int
     norm: int
+    left_out: int
     eps: float
 
     def run(self, name: str, directions: Sequence[Direction], dtype: torch.dtype) -> None:
@@ -148,7 +144,8 @@ class CppPlan(NamedTuple):
         directions = []
         for number, (part, trace) in enumerate(zip(parts, traces, strict=True)):
             sizes = len(rows.order), rows.frames, hidden, len(parts) * hidden
-            direction = Direction(*sizes, number, self.gate_norm, self.cell_norm, self.norm, self.eps)
+            norms = self.gate_norm, self.cell_norm, self.norm, self.left_out
+            direction = Direction(*sizes, number, *norms, self.eps)
             direction.point(order=rows.order, lengths=rows.lengths, starts=rows.starts, **trace._asdict())
             direction.point(first_hidden=part.hidden, first_cell=part.cell)
             direction.point(**{name: getattr(part, name) for name in ("weight", *PARAMETERS)})
@@ -265,10 +262,13 @@ def _backward(
     return gradients
 
 
-def norms_of(cell: LSTMCell) -> tuple[int, int, int]:
-    """Return numbers of `recurrence.h`: where the gates and the memory of a cell are normalised, and by which norm."""
-    norm = [*NORMS.values()].index(str(norm_of(cell)))
-    return GATE_NORMS.index(FORMS[type(cell)].gate_norm), CELL_NORMS.index(cell.cell_norm), norm
+def norms_of(cell: LSTMCell) -> tuple[int, int, int, int]:
+    """Return numbers of `recurrence.h`: where the gates and the memory of a cell are normalised, by which norm, and a
+    bit for each part of the gates that is left out.
+    """
+    form, norm = form_of(cell), [*NORMS.values()].index(str(norm_of(cell)))
+    left_out = sum(1 << part for part in form.left_out)
+    return GATE_NORMS.index(form.gate_norm), CELL_NORMS.index(cell.cell_norm), norm, left_out
 
 
 class CppKernel(Kernel):

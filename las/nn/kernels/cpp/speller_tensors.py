@@ -15,9 +15,9 @@ from las.nn.attention.dot import DotAttention
 from las.nn.attention.location import LocationAttention
 from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import LSTMCell
-from las.nn.kernels.base import Parameters, forget_bias, input_weight_of, parameters_of, side_of
 from las.nn.kernels.cpp.layer import APART, POINTERS, Direction, norms_of
 from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
+from las.nn.kernels.forms import Parameters, forget_bias, input_weight_of, parameters_of, side_of
 from las.nn.normalisation import bounded_eps
 
 WITH_FEEDBACK = 3

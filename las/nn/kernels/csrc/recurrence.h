@@ -24,6 +24,7 @@ struct Direction {
     GateNorm gate_norm;
     CellNorm cell_norm;
     Norm norm;
+    int64_t left_out;                                   // bits of the parts of `gate_norm` that have no norm
     double eps;
     const int64_t *order, *lengths, *starts;            // of the batch's rows, longest first; first packed rows
     const T *weight;                                    // U, [4H, H]
@@ -172,7 +173,7 @@ class Step {
         const int width = 4 * size / std::max(norms(), 1);
         for (int k = 0; k < norms(); ++k) {
             const int first = k * width;
-            of_gates[k] = Moments<T>::of(d.norm, summed + first, width, d.eps);
+            of_gates[k] = Moments<T>::of(d.left_out >> k & 1 ? IDENTITY : d.norm, summed + first, width, d.eps);
             over<T>(width, [&](int start, auto n) {
                 const int j = first + start;
                 const Vector<T> value = of_gates[k].normalised(summed + j, n);

@@ -22,19 +22,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from las.nn.cells.base import NUM_GATES, LSTMCell, LSTMState
-from las.nn.kernels.base import (
-    FORMS,
-    InputGates,
-    Kernel,
-    Lengths,
-    States,
-    Unrolled,
-    forget_bias,
-    norm_of,
-    parameters_of,
-    recurrent_weight_of,
-    scaled_input_gates,
-)
+from las.nn.kernels.base import InputGates, Kernel, Lengths, States, Unrolled
+from las.nn.kernels.forms import forget_bias, form_of, norm_of, parameters_of, recurrent_weight_of, scaled_input_gates
 from las.nn.kernels.triton.division import Device, divisions
 from las.nn.kernels.triton.plan import TritonEquations, TritonGradients, TritonPlan, TritonTrace, rows_for
 from las.nn.normalisation import bounded_eps, mask_of
@@ -91,7 +80,7 @@ class TritonKernel(Kernel):
         outputs = own if own in TYPES else torch.float32  # a state alone may be of another type
         operand = _operand(outputs, device)
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        norms = FORMS[type(cell)].gate_norm, cell.cell_norm, str(norm_of(cell))
+        norms = form_of(cell).gate_norm, cell.cell_norm, str(norm_of(cell))
         plan = TritonPlan(*norms, bounded_eps(cell.eps, own), operand, outputs, _precision(operand), keep)
         with torch.autocast(device.type, enabled=False), torch.cuda.device_of(input_gates[0]):
             first = torch.stack([part.float() for part in state])

@@ -14,9 +14,9 @@ NUM_STATISTICS = 10
 class TritonPlan(NamedTuple):
     """Settings of one call."""
 
-    norm: str  # one of `las.nn.kernels.base.GATE_NORMS` (equations: `steps.pre_activations`)
+    norm: str  # one of `las.nn.kernels.forms.GATE_NORMS` (equations: `steps.pre_activations`)
     cell_norm: str
-    kind: str  # one of `las.nn.kernels.base.NORMS`
+    kind: str  # one of `las.nn.kernels.forms.NORMS`
     eps: float
     operand: torch.dtype  # type of operands and of gradients
     outputs: torch.dtype
