@@ -37,7 +37,7 @@ PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
 PLAIN = "no layer norm"
 """Part of the labels of rows that the others are compared with."""
 SCALED = "W x"
-"""Part of the labels of plain rows that begin at another scale, which are compared with the others."""
+"""Part of the labels of plain rows that begin at another scale, which are compared with the others if there are any."""
 
 
 def figure(asked: Recipe, table: Table) -> tuple[str, str]:
@@ -56,9 +56,10 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
     """The cells of each row: the paper's error, ours, and the difference from the plain row above it."""
     plain, cells = table.lines[0], []
     key = tables.paper_key(asked, table.metric)
+    all_scaled = all(SCALED in row.label for row in asked.rows if PLAIN in row.label)
     for row in asked.rows:
         line = table.line(row.name)
-        plain = line if PLAIN in row.label and SCALED not in row.label else plain
+        plain = line if PLAIN in row.label and (all_scaled or SCALED not in row.label) else plain
         if not line.outcomes:
             empty = ["", "", ""] + [""] * has_rates(table)
             cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", *empty])
