@@ -28,7 +28,6 @@ from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
 from las.nn.kernels import choice
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
-from las.nn.kernels.cpp.speller import StepFn
 from las.nn.kernels.forms import uncompiled
 from las.nn.kernels.graphs.recurrence import Recurrence
 from las.nn.kernels.graphs.replayed import bucket
@@ -210,7 +209,7 @@ class Speller(ScheduledModule):
         tokens: Int[Tensor, "batch beam"],
         memory: AttentionMemory,
         state: SpellerState,
-        step_fn: StepFn | None = None,
+        step_fn: cpu.StepFn | None = None,
     ) -> tuple[Float[Tensor, "batch beam vocab"], SpellerState]:
         """Log-probabilities of the next token after `tokens`, and the new state.
 
@@ -238,14 +237,14 @@ class Speller(ScheduledModule):
         name, reason = self._loop(like, PASSES)
         return f"speller: {name} ({reason})" if reason else f"speller: {name}"
 
-    def select_step_fn(self, memory: AttentionMemory) -> StepFn | None:
+    def select_step_fn(self, memory: AttentionMemory) -> cpu.StepFn | None:
         """Return a faster equivalent of `step` on a memory; None where there is none, as for gradients and dropout."""
         if self.training or torch.is_grad_enabled() or self._loop(memory.values, STEPS)[0] != "cpu":
             return None
         layers = (*self._cells, self.attention, self.embedding, self.readout, self.output)
         return self._compiled_step(memory) if cpu.supports(layers, memory) else None
 
-    def _compiled_step(self, memory: AttentionMemory) -> StepFn:
+    def _compiled_step(self, memory: AttentionMemory) -> cpu.StepFn:
         readout = cpu.Readout(self.readout, self.pooled, self.output, self.reads_token)
         embedding = self.embed(torch.arange(self.vocab_size, device=memory.values.device))
         return cpu.CppSearchStep(cast(Any, self._cells), self.attention, embedding, readout, memory)
@@ -253,15 +252,15 @@ class Speller(ScheduledModule):
     def _loop(self, like: Tensor, parts: "Parts") -> tuple[str, str]:
         """Return the name of the fastest way to compute passes or steps of a search, and why there is no faster one."""
         kernel = choice.select_kernel(self._cells[0], like)
-        compiled = not any(uncompiled(cell, like.device.type) for cell in self._cells)
-        if choice.requested() == "plain" or kernel not in choice.KERNELS.values() or not compiled:
+        own = kernel not in choice.KERNELS.values() or any(uncompiled(cell, like.device.type) for cell in self._cells)
+        if own or choice.requested() == "plain":
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
         if choice.capture_on(like.device) is not None:
             return "replayed", ""
-        computed = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
-        reason = parts[type(self.attention)].refusal(computed)
+        wide = torch.promote_types(like.dtype, torch.float32)
+        reason = parts[type(self.attention)].refusal(like.new_empty(0, dtype=wide))
         return ("plain", f"cpu: {reason}") if reason else ("cpu", "")
 
     def _reference_forward(self, memory: AttentionMemory, previous: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:

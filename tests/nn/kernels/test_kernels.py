@@ -225,6 +225,7 @@ def test_the_update_of_a_plain_memory_is_that_of_a_cpu(forget_bias: float) -> No
 @pytest.mark.unchecked
 @every_cell
 def test_torch_compiles_a_layer_of_every_cell(name: str) -> None:
+    torch.compiler.reset()
     lstm, frames = las.LSTM(INPUT, 5, cell=CELLS[name]), torch.randn(7, 2, INPUT)
     compiled = torch.compile(lstm, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(frames)[0], lstm(frames)[0])
