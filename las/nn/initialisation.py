@@ -16,7 +16,8 @@ The matrices W [4H, D] and U [4H, H] of an LSTM with D inputs and H units hold f
 
 The standard deviation is limit / sqrt(3). `input_std` draws W in another scale: ± input_std * sqrt(3 / D) / rms, so
 that W x has that standard deviation where x has the root mean square of normalised features, 1, or of outputs of LSTMs
-whose gates have unit variance, 0.28 (a closed form of what Mishkin & Matas 2016 measure).
+whose gates have unit variance, 0.28 (a closed form of what Mishkin & Matas 2016 measure). `gate_std` multiplies both
+matrices by one factor, so that W x + U h has that standard deviation for such x and h: what a norm of the sum does.
 
 Gains and offsets of norms and of stops (`las.nn.attention.mocha`) keep what they are made with: those of norms 1 and 0
 (Cooijmans et al.'s batch norm: gain 0.1).
@@ -100,6 +101,7 @@ class LSTMInitialisation:
         forget_bias: what is added to the forget gate in the beginning, the cell's constant `forget_bias` included; the
             bias holds the rest. None for the cell's constant alone.
         input_std: standard deviation of W x, in place of the limit of W; None for that limit.
+        gate_std: standard deviation of W x + U h, by one factor on both; None for no factor.
     """
 
     def __init__(
@@ -110,16 +112,18 @@ class LSTMInitialisation:
         biases: str = "zero",
         forget_bias: float | None = None,
         input_std: float | None = None,
+        gate_std: float | None = None,
     ) -> None:
-        if input_std is not None and not input_std > 0:
-            raise ArgumentError(f"input_std={input_std} must be above 0, or null")
+        for name, deviation in (("input_std", input_std), ("gate_std", gate_std)):
+            if deviation is not None and not deviation > 0:
+                raise ArgumentError(f"{name}={deviation} must be above 0, or null")
         require_known("weights", weights, LSTM_LIMITS)
         require_known("plain_weights", plain_weights or weights, LSTM_LIMITS)
         require_known("biases", biases, LSTM_BIASES)
         self.weights = weights
         self.plain_weights = plain_weights or weights
         self.biases = biases
-        self.forget_bias, self.input_std = forget_bias, input_std
+        self.forget_bias, self.input_std, self.gate_std = forget_bias, input_std, gate_std
 
     @torch.no_grad()
     def __call__(self, cell: LSTMCell, rms: float = RMS_OF_OUTPUTS) -> None:
@@ -135,8 +139,13 @@ class LSTMInitialisation:
         limit = of_input(*sizes)
         if self.input_std is not None:
             limit = self.input_std * math.sqrt(3.0 / cell.input_size) / rms
-        _uniform(cell.input_weight, limit)
-        _uniform(cell.recurrent_weight, of_hidden(*sizes))
+        limits = limit, of_hidden(*sizes)
+        if self.gate_std is not None:
+            squares = cell.input_size * (limits[0] * rms) ** 2 + sizes[2] * (limits[1] * RMS_OF_OUTPUTS) ** 2
+            factor = self.gate_std * math.sqrt(3.0 / squares)
+            limits = factor * limits[0], factor * limits[1]
+        _uniform(cell.input_weight, limits[0])
+        _uniform(cell.recurrent_weight, limits[1])
         cell.weights_changed()
         LSTM_BIASES[self.biases if plain else "zero"](bias, cell.hidden_size)
         if self.forget_bias is not None:

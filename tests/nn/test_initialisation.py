@@ -174,17 +174,36 @@ def test_cells_of_the_listener_begin_with_inputs_of_unit_variance(cell: Any, lay
     assert found["returnn"] < (0.6 if layers == 1 or cell is LNJoinedLSTMCell else 0.05)
 
 
+def test_gates_of_the_listener_begin_with_unit_variance_in_the_proportion_of_w_and_u() -> None:
+    """Measured frame by frame on random features; W and U are those of `returnn` times one factor."""
+    made = {}
+    for init in ("returnn", "returnn_unit_gates"):
+        torch.manual_seed(1)
+        made[init] = Listener(60, cell=PlainLSTMCell, num_layers=4, hidden_size=128, time_reduction=[1] * 4)
+        build(option("init", init))(nn.ModuleDict({"listener": made[init]}))
+    rows, lengths = torch.randn(4, 40, 60), torch.full((4,), 40)
+    for layer, before in zip(made["returnn_unit_gates"].layers, made["returnn"].layers, strict=True):
+        cell, own = layer.forwards.cell, before.forwards.cell
+        outputs = layer(rows, lengths).detach()
+        gates = rows[:, 1:] @ cell.input_weight.T + outputs[:, :-1, :128] @ cell.recurrent_weight.T
+        assert 0.6 < float(gates.detach().std()) < 1.25
+        factors = [cell.input_weight / own.input_weight, cell.recurrent_weight / own.recurrent_weight]
+        assert all(torch.allclose(part, factors[0].flatten()[0], rtol=1e-3) for part in factors)
+        rows = outputs
+
+
 @pytest.mark.parametrize("cell", [PlainLSTMCell, LNJoinedLSTMCell])
 def test_the_speller_is_not_drawn_in_another_scale(cell: Any) -> None:
     values = {}
-    for init in ("returnn", "returnn_unit_variance"):
+    for init in ("returnn", "returnn_unit_variance", "returnn_unit_gates"):
         torch.manual_seed(1)
         model = nn.ModuleDict({"speller": cell(8, 4)})
         build(option("init", init))(model)
         values[init] = [*model.parameters()]
-    assert all(map(torch.equal, *values.values()))
+    assert all(torch.equal(*each) for pair in values.values() for each in zip(values["returnn"], pair, strict=True))
 
 
-def test_a_scale_of_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match="input_std=0"):
-        LSTMInitialisation(weights="per_gate", input_std=0.0)
+@pytest.mark.parametrize("name", ["input_std", "gate_std"])
+def test_a_scale_of_zero_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=0"):
+        LSTMInitialisation(weights="per_gate", **{name: 0.0})
