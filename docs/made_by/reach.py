@@ -17,7 +17,7 @@ from las.reproduction import jobs, recipe
 ROWS = {
     "z20_controls": (
         *("z20_nopre_lstm", "z20_nopre_lstm_scaled", "z20_nopre_lstm_gates_scaled"),
-        *("z20_nopre_joined", "z20_nopre_joined_scaled"),
+        *("z20_nopre_lstm_gains", "z20_nopre_joined", "z20_nopre_joined_scaled", "z20_nopre_joined_gates_scaled"),
         *("z20_nopre_global", "z20_nopre_global_gain01", "z20_nopre_global_cell", "z20_nopre_global_cell_gain01"),
         *("z20_nopre_lstm_7", "z20_nopre_lstm_7_scaled", "z20_nopre_lstm_8", "z20_nopre_lstm_8_scaled"),
     ),

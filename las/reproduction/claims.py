@@ -1,7 +1,7 @@
 """The papers' claims as sentences, each with the recipe that tests it, the rule that gives its verdict; their file.
 
 C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
-et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C36 are our own controls.
+et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C38 are our own controls.
 
 A family of claims, whose verdicts share 5 % of false ones, is fixed here: one paper on one corpus, its secondary
 measures apart. All verdicts that pages print are those of `claims.json`.
@@ -300,6 +300,18 @@ CLAIMS = (
         "LN gains over a plain LSTM that begins with the signal of LN as well.",
         "z20_controls",
         lower("z20_nopre_joined", "z20_nopre_lstm_gates_scaled"),
+    ),
+    Claim(
+        "C37",
+        "The gain of LN is one of small weights, which updates change more: drawn larger, the same function ends higher.",
+        "z20_controls",
+        lower("z20_nopre_joined", "z20_nopre_joined_gates_scaled"),
+    ),
+    Claim(
+        "C38",
+        "LN gains over a plain LSTM that begins with the signal of LN and with weights as small.",
+        "z20_controls",
+        lower("z20_nopre_joined", "z20_nopre_lstm_gains"),
     ),
 )
 
