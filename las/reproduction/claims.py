@@ -303,7 +303,8 @@ CLAIMS = (
     ),
     Claim(
         "C37",
-        "The gain of LN is one of small weights, which updates change more: drawn larger, the same function ends higher.",
+        "The gain of LN is one of small weights, which updates change more: drawn larger, "
+        "the same function ends higher.",
         "z20_controls",
         lower("z20_nopre_joined", "z20_nopre_joined_gates_scaled"),
     ),

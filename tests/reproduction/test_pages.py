@@ -159,7 +159,18 @@ FIGURES = {
     **dict.fromkeys(("z20_depth-open-synthetic_hard", "z20_variance-open-synthetic_hard"), 41),
     **{"bo18_table2-open-an4": 3, "lr_sweep-open-synthetic_hard": 43, "smoothness-open-synthetic_hard": 23},
     **{"z20_end_to_end-open-synthetic_hard": 51, "z20_hybrid-open-synthetic_hard": 37},
-    **{"z20_predictions-open-synthetic_hard": 45, "z20_twice-open-synthetic_hard": 24},
+    **{
+        "z20_predictions-open-synthetic_hard": 45,
+        "z20_twice-open-synthetic_hard": 24,
+        "how_much_ln-open-synthetic_hard": 50,
+    },
+    **dict.fromkeys(("bo18_controls-open-synthetic_hard", "bo18_published-open-synthetic_hard"), 40),
+    **{"z20_controls-open-synthetic_hard": 46, "z20_hybrid_controls-open-synthetic_hard": 38},
+    **{
+        "ln_with_specaugment-open-synthetic_hard": 24,
+        "z20_rates-open-synthetic_hard": 23,
+        "an4_augmentation-open-an4": 36,
+    },
 }
 """Figures of each stored table's page: none may be lost."""
 
