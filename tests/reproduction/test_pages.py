@@ -168,7 +168,7 @@ FIGURES = {
     **{"z20_controls-open-synthetic_hard": 46, "z20_hybrid_controls-open-synthetic_hard": 38},
     **{
         "ln_with_specaugment-open-synthetic_hard": 24,
-        "z20_rates-open-synthetic_hard": 23,
+        "z20_rates-open-synthetic_hard": 32,
         "an4_augmentation-open-an4": 36,
     },
 }
