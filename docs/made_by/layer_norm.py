@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from las.reproduction import charts, claims, html_report, markdown, recipe, results, statistics, tables
+from las.reproduction import charts, claims, html_report, judging, markdown, recipe, results, statistics, tables
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
@@ -167,10 +167,10 @@ def interval(bounds: Sequence[float] | None) -> str:
 
 def verdicts(table: Table) -> list[list[str]]:
     """The claims that the table answers, as claims.json has them: verdict, Holm's p in its family, and the power."""
-    judged = claims.recorded(RESULTS / claims.RECORDS, table.tier, table.corpus)
+    judged = judging.recorded(RESULTS / judging.RECORDS, table.tier, table.corpus)
     sentences = {claim.id: claim.sentence for claim in claims.CLAIMS}
     cells = []
-    for name, verdict in claims.of_recipe(judged, table.recipe).items():
+    for name, verdict in judging.of_recipe(judged, table.recipe).items():
         p = "" if verdict.p_adjusted is None else f"{verdict.p_adjusted:.2g}"
         power = "" if verdict.power is None else f"{100 * verdict.power:.0f} %"
         cells.append([name, sentences[name], verdict.answer, p, power])

@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from las.config import public
-from las.reproduction import claims, html_report, recipe, results
+from las.reproduction import html_report, judging, recipe, results
 
 ROOT = Path(__file__).parents[2]
 TAKEN_IN = {
@@ -55,8 +55,8 @@ def reports() -> Iterator[tuple[str, str]]:
     """The page of each table by the stem of its file, made of its JSON alone."""
     for path in sorted((ROOT / "recipes" / "results").glob("*-*-*.json")):
         table = results.read(path)
-        verdicts = claims.recorded(path.parent / claims.RECORDS, table.tier, table.corpus)
-        own = claims.of_recipe(verdicts, table.recipe)
+        verdicts = judging.recorded(path.parent / judging.RECORDS, table.tier, table.corpus)
+        own = judging.of_recipe(verdicts, table.recipe)
         yield path.stem, html_report.page(recipe.read(table.recipe), table, own)
 
 

@@ -18,7 +18,7 @@ from las.cli import train_jobs
 from las.config import build
 from las.data.corpora.base import Corpus
 from las.decoding.base import WordSearch
-from las.reproduction import claims, excerpts, html_report, hypotheses, markdown, result_folders
+from las.reproduction import excerpts, html_report, hypotheses, judging, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
 from las.reproduction import results as reproduction_results
@@ -139,7 +139,7 @@ def train_until_decided(requested: Request, plan: Plan, looks: list[int], comman
             )
         looks.append(seeds)
         verdicts = of_table(requested, gathered(requested, plan.jobs, command, looks))
-        left = claims.undecided(verdicts, requested.recipe.name)
+        left = judging.undecided(verdicts, requested.recipe.name)
         rows = [row for row in requested.rows if any(row in compared for compared in left.values())]
         if not rows or seeds == LOOKS[-1]:
             break
@@ -159,7 +159,7 @@ def of_table(requested: Request, table: Table) -> dict[str, Verdict]:
     """Return the verdicts on all claims by a table and the stored ones of other recipes on its corpus."""
     paths = result_folders.newest(requested.results, f"*-{table.tier}-{table.corpus}.json")
     others = [reproduction_results.read(path) for path in paths if path.name != f"{table.stem}.json"]
-    return claims.judge([*others, table])
+    return judging.judge([*others, table])
 
 
 def plan_of(requested: Request) -> Plan:
@@ -339,11 +339,11 @@ def report(requested: Request, jobs: Sequence[Job], command: str, looks: Sequenc
             f"Train first: {command}"
         )
     hypotheses.update(results, table.stem, jobs)
-    path = claims.write_records(results, {"C26": of_invariances()})
+    path = judging.write_records(results, {"C26": of_invariances()})
     is_smoke = table.tier == SMOKE
-    of_corpus = of_table(requested, table) if is_smoke else claims.recorded(path, table.tier, table.corpus)
+    of_corpus = of_table(requested, table) if is_smoke else judging.recorded(path, table.tier, table.corpus)
     written = write_pages(results, table, of_corpus)
-    verdicts = claims.of_recipe(of_corpus, requested.recipe.name)
+    verdicts = judging.of_recipe(of_corpus, requested.recipe.name)
     audio = "" if table.tier == "paper" else excerpts.sound(jobs)  # the paper's corpus may be licensed
     atomic.write(results / f"{table.stem}.html", html_report.page(requested.recipe, table, verdicts, audio))
     for claim, verdict in verdicts.items():
@@ -372,7 +372,7 @@ def write_pages(results: Path, table: Table, verdicts: Mapping[str, Verdict]) ->
     for own in (table, *(other for other in others if other.stem != table.stem)):
         compared = hypotheses.stored(results, own.stem).compare(own)
         asked = reproduction_recipe.read(own.recipe)
-        pages[f"{own.stem}.md"] = markdown.document(asked, own, claims.of_recipe(verdicts, own.recipe), compared)
+        pages[f"{own.stem}.md"] = markdown.document(asked, own, judging.of_recipe(verdicts, own.recipe), compared)
     for name, text in pages.items():
         atomic.write(results / name, text)
     return list(pages)

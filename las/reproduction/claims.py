@@ -1,21 +1,17 @@
-"""The papers' claims as sentences, each with the recipe that tests it, the rule that gives its verdict; their file.
+"""The papers' claims as sentences, each with the recipe that tests it and the rule that gives its verdict.
 
 C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
-et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C38 are our own controls.
+et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C38 are our own controls, C39 to C43 our questions to other
+norms and cells.
 
 A family of claims, whose verdicts share 5 % of false ones, is fixed here: one paper on one corpus, its secondary
 measures apart. All verdicts that pages print are those of `claims.json`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from las.reproduction import result_folders, results, sequential
 from las.reproduction.convergence import STEPS_TO_COMMON
-from las.reproduction.recipe import SMOKE
-from las.reproduction.results import EACH_SEED, Table
 from las.reproduction.rules import (
     LARGE_GAIN,
     attention_fails,
@@ -32,24 +28,26 @@ from las.reproduction.rules import (
     not_lower,
     small_gains,
 )
-from las.reproduction.verdicts import UNDECIDED, WITHDRAWN, Rule, Verdict, decide
-from las.runtime.errors import StorageError
-from las.storage import atomic, bounded
+from las.reproduction.verdicts import Rule
 
-PAPERS = {"Ben Othman 2018": 10, "Zeineldeen et al. 2020": 22, "their background": 26, "our controls": 38}
+PAPERS = {
+    "Ben Othman 2018": 10,
+    "Zeineldeen et al. 2020": 22,
+    "their background": 26,
+    "our controls": 38,
+    "norms and cells": 43,
+}
 """The number of the last claim of each paper."""
 AT_OWN_RATES = (
     "the published verdict compared rows at learning rates of their own, which this measure changes with; at equal "
     "rates {}"
 )
-RECORDS = "claims.json"
-"""File of all claims with their verdicts on every corpus."""
-NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
 
 VARIANTS = ("joined_cell", "global_cell", "per_gate_cell", "joined", "global", "per_gate")
 PRETRAINED = [f"z20_pre_{variant}" for variant in ("lstm", *VARIANTS)]
 NOT_PRETRAINED = [f"z20_nopre_{variant}" for variant in ("lstm", *VARIANTS)]
 HYBRID = {layers: [f"z20_hybrid_{layers}_{variant}" for variant in VARIANTS] for layers in (6, 8)}
+CELLS = ("gru", "li_gru", "min_gru", "min_lstm", "projected_lstm", "slstm")
 RATES = ("0.0005", "0.001", "0.002", "0.004", "0.008")
 
 
@@ -314,80 +312,24 @@ CLAIMS = (
         "z20_controls",
         lower("z20_nopre_joined", "z20_nopre_lstm_gains"),
     ),
+    Claim(
+        "C39",
+        "LN needs its mean: with RMS norm in its place, Joined ends higher.",
+        "norms",
+        lower("norm_layer_joined", "norm_rms_joined"),
+    ),
+    Claim(
+        "C40",
+        "LN needs its statistics: with dynamic tanh in its place, Joined ends higher.",
+        "norms",
+        lower("norm_layer_joined", "norm_dynamic_tanh_joined"),
+    ),
+    Claim("C41", "Gains alone gain over a plain LSTM.", "norms", lower("norm_none_global", "norm_lstm")),
+    Claim("C42", "RMS norm, Joined, gains over a plain LSTM.", "norms", lower("norm_rms_joined", "norm_lstm")),
+    Claim(
+        "C43",
+        "At equal time per update, LSTM has the lowest error of seven cells.",
+        "cells",
+        best_of("cell_lstm", [f"cell_{cell}" for cell in CELLS]),
+    ),
 )
-
-
-def of_recipe(verdicts: Mapping[str, Verdict], recipe: str) -> dict[str, Verdict]:
-    """Return the verdicts on the claims that a recipe's table answers."""
-    return {claim.id: verdicts[claim.id] for claim in CLAIMS if claim.recipe == recipe and claim.id in verdicts}
-
-
-def judge(tables: Sequence[Table]) -> dict[str, Verdict]:
-    """Return a verdict for each claim by its id, on the tables of one corpus, with p values corrected for its family.
-
-    A few steps (tier smoke) decide nothing.
-    """
-    by_recipe = {table.recipe: table for table in tables}
-    table_of = {claim.id: by_recipe.get(claim.recipe, Table(claim.recipe, "", "", "", "", ())) for claim in CLAIMS}
-    verdicts: dict[str, Verdict] = {}
-    for family in dict.fromkeys(claim.family for claim in CLAIMS):
-        own = [claim for claim in CLAIMS if claim.family == family]
-        verdicts |= decide({claim.id: sequential.evidence(claim.rule, table_of[claim.id]) for claim in own}, family)
-    for claim in CLAIMS:
-        verdict, table = verdicts[claim.id], table_of[claim.id]
-        if table.tier == SMOKE:
-            verdicts[claim.id] = verdict._replace(verdict=UNDECIDED)
-        elif claim.withdrawn and table.lines and table.chosen_by != EACH_SEED:
-            verdicts[claim.id] = Verdict(WITHDRAWN, f"{claim.withdrawn}; {verdict.text}", family=claim.family)
-    return {claim.id: verdicts[claim.id] for claim in CLAIMS}
-
-
-def undecided(verdicts: Mapping[str, Verdict], recipe: str) -> dict[str, list[str]]:
-    """Return the rows of each claim that a recipe's table leaves undecided by a test, by the claim's id."""
-    own = of_recipe(verdicts, recipe)
-    left = [name for name, verdict in own.items() if verdict.verdict == UNDECIDED and verdict.p is not None]
-    return {claim.id: sequential.rows_of(claim.rule) for claim in CLAIMS if claim.id in left}
-
-
-Records = list[dict[str, Any]]
-
-
-def write_records(folder: Path, measured: Mapping[str, Verdict]) -> Path:
-    """Write `claims.json` from all stored tables, but for those of the tier smoke, into a folder; returns its path.
-
-    `measured` are the verdicts on claims that need no training, by id.
-    """
-    tables = [results.read(path) for path in result_folders.newest(folder, "*-*-*.json")]
-    path = folder / RECORDS
-    atomic.write_json(path, records([table for table in tables if table.tier != SMOKE], measured))
-    return path
-
-
-def records(tables: list[Table], measured: Mapping[str, Verdict]) -> Records:
-    """Return a record for each claim on each corpus and tier with a table of its recipe; one for each other claim."""
-    places = sorted({(table.corpus, table.tier) for table in tables})
-    judged = {place: judge([table for table in tables if (table.corpus, table.tier) == place]) for place in places}
-    listed = []
-    for claim in CLAIMS:
-        known = {(each.corpus, each.tier) for each in tables if each.recipe == claim.recipe}
-        own: list[tuple[str, str] | None] = [place for place in places if place in known]
-        for place in own or [None]:
-            verdict = measured.get(claim.id, NOT_TRAINED) if place is None else judged[place][claim.id]
-            corpus, tier = place or (None, None)
-            about = {"claim": claim.id, "sentence": claim.sentence, "recipe": claim.recipe or None}
-            listed.append(about | {"corpus": corpus, "tier": tier} | verdict._asdict())
-    return listed
-
-
-def recorded(path: Path, tier: str, corpus: str) -> dict[str, Verdict]:
-    """Return the verdicts of `claims.json` on a corpus, by ids of claims. Raises StorageError for other content."""
-    verdicts = {}
-    try:
-        for record in bounded.parse(bounded.read(path, bounded.JSON)):
-            if (record["tier"], record["corpus"]) == (tier, corpus):
-                values = {name: record[name] for name in Verdict._fields}
-                values["interval"] = values["interval"] and tuple(values["interval"])
-                verdicts[record["claim"]] = Verdict(**values)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{path}: no verdicts, or damaged ({error!r}): las reproduce writes it anew") from error
-    return verdicts

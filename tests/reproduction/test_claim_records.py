@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trained_tables import table
 
-from las.reproduction import claims, result_folders, results
+from las.reproduction import claims, judging, result_folders, results
 from las.reproduction.verdicts import SUPPORTED, Verdict
 
 LOW, HIGH = (0.100, 0.101, 0.099), (0.200, 0.201, 0.199)
@@ -17,7 +17,7 @@ CLEAR = {"ln_encoder_only": LOW, "baseline": HIGH}
 def test_a_claim_has_a_record_for_each_corpus_and_every_claim_has_one() -> None:
     here = table(CLEAR, name="bo18_table1")
     there = dataclasses.replace(table({**CLEAR, "baseline": LOW}, name="bo18_table1"), corpus="an4")
-    records = claims.records([here, there], {"C26": Verdict(SUPPORTED, "as measured")})
+    records = judging.records([here, there], {"C26": Verdict(SUPPORTED, "as measured")})
     assert {record["claim"] for record in records} == {claim.id for claim in claims.CLAIMS}
     of_c2 = {record["corpus"]: record for record in records if record["claim"] == "C2"}
     assert {corpus: record["verdict"] for corpus, record in of_c2.items()} == {
@@ -40,11 +40,11 @@ def test_the_file_has_all_stored_tables_but_those_of_smoke(tmp_path: Path, monke
     for tier, corpus in (("open", "synthetic"), ("smoke", "synthetic")):
         made = dataclasses.replace(table(CLEAR, tier=tier, name="bo18_table1"), corpus=corpus)
         results.write(made, tmp_path / f"{made.stem}.json")
-    path = claims.write_records(tmp_path, {})
+    path = judging.write_records(tmp_path, {})
     records = json.loads(path.read_text("utf-8"))
     assert {(record["tier"], record["corpus"]) for record in records} == {
         ("open", "synthetic"),
         ("open", "an4"),
         (None, None),
     }
-    assert claims.write_records(tmp_path, {}) == path, "the file itself is no table"
+    assert judging.write_records(tmp_path, {}) == path, "the file itself is no table"

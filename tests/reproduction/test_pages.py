@@ -19,10 +19,10 @@ from tiers import rest_slow
 
 from las.cli import reproduce
 from las.reproduction import (
-    claims,
     excerpts,
     html_report,
     hypotheses,
+    judging,
     learning_curves,
     markdown,
     recipe,
@@ -183,8 +183,8 @@ KINDS = ("bo18_table2-open-an4", "lr_sweep-open-synthetic_hard", "z20_hybrid-ope
 def test_every_page_is_made_of_its_table_alone(stem: str) -> None:
     """All sections, of which those of run folders come from the table."""
     table = results.read(STORED[stem])
-    recorded = claims.recorded(STORED[stem].parent / claims.RECORDS, table.tier, table.corpus)
-    verdicts = claims.of_recipe(recorded, table.recipe)
+    recorded = judging.recorded(STORED[stem].parent / judging.RECORDS, table.tier, table.corpus)
+    verdicts = judging.of_recipe(recorded, table.recipe)
     page = html_report.page(recipe.read(table.recipe), table, verdicts)
     asked = ["Results", *(["Learning rates"] if tables.rates(table)[1] else []), *(["Claims"] if verdicts else [])]
     example = "Texts of one utterance" if "hybrid" in stem else "Attention on one utterance"
@@ -198,9 +198,9 @@ def test_every_page_is_made_of_its_table_alone(stem: str) -> None:
 @pytest.mark.parametrize("stem", STORED)
 def test_the_stored_page_prints_the_verdicts_of_claims_json(stem: str) -> None:
     table, folder = results.read(STORED[stem]), STORED[stem].parent
-    verdicts = claims.recorded(folder / claims.RECORDS, table.tier, table.corpus)
+    verdicts = judging.recorded(folder / judging.RECORDS, table.tier, table.corpus)
     compared = hypotheses.stored(folder, stem).compare(table)
-    own = claims.of_recipe(verdicts, table.recipe)
+    own = judging.of_recipe(verdicts, table.recipe)
     assert (folder / f"{stem}.md").read_text("utf-8") == markdown.document(
         recipe.read(table.recipe), table, own, compared
     )
@@ -211,8 +211,8 @@ def test_the_stored_page_prints_the_verdicts_of_claims_json(stem: str) -> None:
 def test_claims_json_is_made_of_the_stored_tables() -> None:
     (folder,) = {path.parent for path in STORED.values()}
     tables = [results.read(path) for path in result_folders.newest(folder, "*-*-*.json")]  # also those in progress
-    made = claims.records(tables, {"C26": reproduce.of_invariances()})
-    assert json.loads((folder / claims.RECORDS).read_text("utf-8")) == json.loads(json.dumps(made))
+    made = judging.records(tables, {"C26": reproduce.of_invariances()})
+    assert json.loads((folder / judging.RECORDS).read_text("utf-8")) == json.loads(json.dumps(made))
 
 
 VERDICT = re.compile(
@@ -226,7 +226,7 @@ def test_sentences_give_the_verdicts_of_claims_json(page: str) -> None:
     text = (REPOSITORY / page).read_text("utf-8")
     known = {
         (each["claim"], each["verdict"], p)
-        for each in json.loads((REPOSITORY / "recipes" / "results" / claims.RECORDS).read_text("utf-8"))
+        for each in json.loads((REPOSITORY / "recipes" / "results" / judging.RECORDS).read_text("utf-8"))
         for p in ("", "" if each["p_adjusted"] is None else f"{each['p_adjusted']:.2g}")
     }
     named = {(name, " ".join(verdict.split()), p) for name, verdict, p in VERDICT.findall(text)}

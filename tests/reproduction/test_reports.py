@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from las.reproduction import claims, learning_curves, markdown, recipe, results, run_numbers, tables
 from las.reproduction import jobs as reproduction_jobs
+from las.reproduction import judging, learning_curves, markdown, recipe, results, run_numbers, tables
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
 from las.runtime.errors import StorageError
@@ -94,7 +94,7 @@ def test_other_test_sets_of_the_paper_get_columns_where_we_have_them() -> None:
 def test_every_recipe_has_a_document_before_anything_is_trained(name: str) -> None:
     read = recipe.read(name)
     table = results.collect(read, "open", [], "las reproduce")
-    verdicts = claims.of_recipe(claims.judge([table]), name)
+    verdicts = judging.of_recipe(judging.judge([table]), name)
     text = markdown.document(read, table, verdicts)
     assert text.count("not trained") == len(read.rows) and all(f"- {line}" in text for line in read.assumptions("open"))
     rows = [line for line in text.splitlines() if line.startswith("| ")]

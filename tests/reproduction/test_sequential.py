@@ -8,7 +8,7 @@ import pytest
 from trained_tables import table
 
 from las.cli import reproduce, train_jobs
-from las.reproduction import claims, sequential
+from las.reproduction import judging, sequential
 from las.reproduction.jobs import Job
 from las.reproduction.results import Line, Outcome, Table
 from las.reproduction.rules import both, lower
@@ -82,13 +82,13 @@ def test_seeds_are_added_to_the_rows_of_undecided_claims_alone(tmp_path: Path, m
     monkeypatch.setattr(train_jobs, "train", train)
     monkeypatch.setattr(reproduce, "gathered", gathered)
     monkeypatch.setattr(reproduce, "require_built", lambda *_: None)
-    monkeypatch.setattr(reproduce, "of_table", lambda _, table: claims.judge([table]))
+    monkeypatch.setattr(reproduce, "of_table", lambda _, table: judging.judge([table]))
     written = ["recipe=bo18_table3", "until=decided", f"runs_dir={tmp_path}", f"results_dir={tmp_path}/r"]
     requested = reproduce.request([*written, "corpus.name=nowhere", "optim.lr=0.002"])
     plan, looks = reproduce.checked_plan(requested._replace(seeds=3)), list[int]()
     reproduce.train_until_decided(requested, plan, looks, "")
     assert looks == [3, 5]
-    verdict = claims.judge([gathered(requested, [], "", looks)])
+    verdict = judging.judge([gathered(requested, [], "", looks)])
     assert verdict["C6"].verdict == SUPPORTED and verdict["C5"].verdict == TOO_SMALL
     assert trained == {"baseline": 3, "ln_decoder_only": 3, "ln_encoder_only": 5, "ln_both": 5}
 

@@ -3,7 +3,7 @@
 import pytest
 from trained_tables import Rates, table
 
-from las.reproduction import claims, recipe
+from las.reproduction import claims, judging, recipe
 from las.reproduction.results import Line, Outcome, Table
 from las.reproduction.rules import (
     attention_fails,
@@ -209,24 +209,26 @@ def test_what_was_not_recorded_is_said() -> None:
 
 def test_all_claims_are_judged_and_a_few_steps_decide_nothing() -> None:
     rates = {"ln_encoder_only": LOW, "baseline": HIGH}
-    found = claims.judge([table(rates, name="bo18_table1")])
+    found = judging.judge([table(rates, name="bo18_table1")])
     assert len(found) == len(claims.CLAIMS) and found["C2"].verdict == SUPPORTED
     assert {each.verdict for name, each in found.items() if name != "C2"} == {UNDECIDED}
-    smoke = claims.judge([table(rates, tier=recipe.SMOKE, name="bo18_table1")])
+    smoke = judging.judge([table(rates, tier=recipe.SMOKE, name="bo18_table1")])
     assert {each.verdict for each in smoke.values()} == {UNDECIDED}
 
 
 def test_a_paper_is_a_family_and_a_test_that_answers_two_claims_counts_once() -> None:
     """C2 and C4 are the same trainings on AN4; C14 is of another paper."""
     rates = {"ln_encoder_only": (0.19, 0.21, 0.20), "baseline": (0.22, 0.24, 0.23)}
-    once = claims.judge([table(rates, name="bo18_table1")])["C2"]
+    once = judging.judge([table(rates, name="bo18_table1")])["C2"]
     tables = [table(rates, name="bo18_table1"), table(rates, name="bo18_table2")]
     z20 = table({"z20_nopre_lstm": HIGH, "z20_nopre_joined": LOW}, name="z20_end_to_end")
-    found = claims.judge([*tables, z20])
+    found = judging.judge([*tables, z20])
     assert found["C2"] == found["C4"] == once and once.verdict == SUPPORTED
     assert (found["C2"].family, found["C14"].family) == ("Ben Othman 2018", "Zeineldeen et al. 2020")
     rows = {**rates, "ln_both": (0.2, 0.21, 0.19), "ln_decoder_only": (0.2, 0.23, 0.24)}
-    assert claims.judge([*tables, table(rows, name="bo18_table3")])["C2"].p_adjusted == pytest.approx(2 * (once.p or 0))
+    assert judging.judge([*tables, table(rows, name="bo18_table3")])["C2"].p_adjusted == pytest.approx(
+        2 * (once.p or 0)
+    )
     assert found["C7"].family == "Ben Othman 2018, secondary measures"
 
 
@@ -247,14 +249,14 @@ def test_other_measures_than_errors_are_compared_at_equal_learning_rates() -> No
     ] * 2
     assert [len(each.values) for each in samples(both_rates, "test", "ln_encoder_only")] == [3]
     former = (line("baseline", 1.0, {(1, 1.0): 0.1, (2, 1.0): 0.1}), line("ln_encoder_only", 2.0, {(1, 2.0): 0.1}))
-    found = claims.judge([Table("bo18_table3", "open", "an4", "wer", "", former)])["C7"]
+    found = judging.judge([Table("bo18_table3", "open", "an4", "wer", "", former)])["C7"]
     assert found.verdict == WITHDRAWN and "rates" in found.text and found.p is None
 
 
 def test_claims_on_hybrid_models_are_judged_by_three_seeds() -> None:
     rates = {row: HIGH for rows in claims.HYBRID.values() for row in rows}
     rates |= {"z20_hybrid_6_lstm": HIGH, "z20_hybrid_8_lstm": HIGH, "z20_hybrid_8_global": LOW}
-    found = claims.of_recipe(claims.judge([table(rates, name="z20_hybrid")]), "z20_hybrid")
+    found = judging.of_recipe(judging.judge([table(rates, name="z20_hybrid")]), "z20_hybrid")
     assert {name: each.verdict for name, each in found.items()} == {
         "C11": NOT_SUPPORTED,  # half the errors is no small gain
         "C12": SUPPORTED,
