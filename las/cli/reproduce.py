@@ -18,6 +18,7 @@ from las.cli import train_jobs
 from las.config import build
 from las.data.corpora.base import Corpus
 from las.decoding.base import WordSearch
+from las.nn.model import Trainable
 from las.reproduction import excerpts, html_report, hypotheses, judging, markdown, result_folders
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe as reproduction_recipe
@@ -29,8 +30,9 @@ from las.reproduction.sequential import LOOKS
 from las.reproduction.verdicts import NOT_SUPPORTED, SUPPORTED, Verdict
 from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, LasError, StorageError, suggest
-from las.storage import atomic
-from las.training import setup
+from las.storage import atomic, run_directory
+from las.storage.checkpoint import Checkpoint
+from las.training import setup, warm_start
 
 KINDS: dict[str, Any] = {
     "recipe": str,
@@ -74,8 +76,8 @@ class Request(NamedTuple):
 class Plan(NamedTuple):
     """Jobs of a request.
 
-    jobs: all whose results the report has. chosen: those of the rows and seeds that are asked for. waiting: those of
-    them that are not finished. faults: sentences about run folders whose files are damaged.
+    jobs: all whose results the report has. chosen: those of the rows and seeds that are asked for, with those that they
+    begin with. waiting: those of them that are not finished. faults: sentences on run folders whose files are damaged.
     """
 
     jobs: list[Job]
@@ -180,9 +182,13 @@ def plan_of(requested: Request) -> Plan:
     faults = {job.directory: fault for job in jobs if (fault := reproduction_results.fault(job))}
     former = reproduction_results.stored(known, jobs)
     chosen = [job for job in jobs if job.row.name in requested.rows and max(job.seed, job.copy) <= wanted]
-    sound = [job for job in chosen if job.directory not in faults]
-    waiting = [job for job in sound if job.result is None and job.directory not in former]
-    return Plan(jobs, chosen, waiting, faults)
+    unfinished = {job.directory for job in jobs if job.directory not in faults and job.result is None}
+    waiting = {job.directory for job in chosen} & unfinished - former.keys()
+    for job in reversed(jobs):  # with the training that one begins with, which a stored result does not replace
+        if job.source is not None and job.directory in waiting:
+            waiting |= {job.source.directory} & unfinished
+    chosen = [job for job in jobs if job in chosen or job.directory in waiting]
+    return Plan(jobs, chosen, [job for job in chosen if job.directory in waiting], faults)
 
 
 def _stored_seeds(recipe: Recipe, known: Sequence[Table]) -> list[int]:
@@ -301,10 +307,18 @@ def require_built(recipe: Recipe, jobs: Sequence[Job]) -> None:
     first_jobs: dict[str, Job] = {}
     for job in jobs:
         first_jobs.setdefault(job.row.name, job)
+    models: dict[str, Trainable] = {}
     for job in first_jobs.values():
         try:
             corpus: Corpus = build.build(job.config["corpus"], where="corpus")
-            _, parts = setup.build_all(job.config, corpus)
+            untrained = job.source if job.source is not None and job.source.result is None else None
+            start = {} if untrained is None else {"warm_start": run_directory.LATER["warm_start"]}
+            _, parts = setup.build_all(job.config | start, corpus)
+            models[job.row.name] = parts.model
+            if untrained is not None:
+                source = models[untrained.row.name].state_dict()
+                saved = Checkpoint(untrained.directory, source, {}, {}, untrained.config)
+                warm_start.from_config(job.config).check(parts.model, job.config["model"], saved)
             # Other tokens are learned, and the dictionary of words is read, when the corpus is prepared.
             is_known = len(corpus.tokens.symbols) == corpus.tokens.size
             if is_known and not isinstance(parts.search, WordSearch):

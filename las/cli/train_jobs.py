@@ -28,14 +28,23 @@ def train(
 ) -> None:
     """Train jobs one after another, or some at the same time in processes of joblib's; `finished` is called after each.
 
-    The corpora are prepared first, so that no two trainings make the same one. Raises LasError without joblib.
+    The corpora are prepared first, so that no two trainings make the same one; those that begin with others come after
+    all of these. Raises LasError without joblib, NumericalError for one that begins with a broken one.
     """
     if at_once == 1 or len(jobs) < 2:
         for number, job in enumerate(jobs, start=1):
             progress.say(f"== {number} of {len(jobs)}: {job.row.name}, seed {job.seed}")
+            _require_source(job)
             train_one(job.overrides, look_every)
             finished()
         return
+    begun = [job for job in jobs if job.source in jobs]
+    if begun:
+        train([job for job in jobs if job not in begun], at_once, look_every, finished)
+        train(begun, at_once, look_every, finished)
+        return
+    for job in jobs:
+        _require_source(job)
     try:
         from joblib import Parallel, delayed
     except ImportError as error:
@@ -53,6 +62,14 @@ def train(
         for number, answer in enumerate(answers, start=1):
             progress.say(f"{number} of {len(jobs)}: {answer}")
             finished()
+
+
+def _require_source(job: Job) -> None:
+    if job.source is not None and "broken" in (job.source.result or {}):
+        raise NumericalError(
+            f"row {job.row.name}, seed {job.seed}, begins with {job.source.directory}, which broke: leave it out with "
+            "rows=[...] or fewer seeds=..."
+        )
 
 
 def train_one(overrides: Sequence[str], look_every: int | None = None) -> str:

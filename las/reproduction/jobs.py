@@ -19,7 +19,8 @@ from las.storage import run_directory, run_records
 
 @dataclass(frozen=True)
 class Job:
-    """One training. `copy` counts trainings with the same seed, from 1; `rate` is one of the tier's learning rates."""
+    """One training. `copy` counts trainings with the same seed, from 1; `rate` is one of the tier's learning rates;
+    `source` is the training that it begins with the best checkpoint of."""
 
     row: Row
     seed: int
@@ -28,6 +29,7 @@ class Job:
     config: Config
     directory: Path
     rate: float | None = None
+    source: "Job | None" = None
 
     @property
     def digest(self) -> str:
@@ -81,7 +83,8 @@ def jobs(
     """Return the jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
     At a tier with learning rates, each seed of a row is trained with each of them. `optim.lr` among the overrides of a
-    row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier, and mistakes in overrides.
+    row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier, mistakes in overrides, and a row
+    after one that has several trainings with a seed.
     """
     tier = recipe.tier(tier_name)
     for key in ("name", "seed", "run_dir"):
@@ -92,11 +95,18 @@ def jobs(
         raise ConfigError(f"seeds={count} must be at least 1")
     planned = [(row, *which) for row in recipe.rows for which in _trainings(row, tier, count)]
     planned.sort(key=lambda each: each[1:])  # stable: rows keep their order within a seed
-    return [
-        _job(recipe, row, tier_name, seed, copy, runs, given, rate)
-        for row, seed, copy in planned
-        for rate in _rates(tier, (*row.overrides, *row.at.get(tier_name, ()), *given))
-    ]
+    made: list[Job] = []
+    for row, seed, copy in planned:
+        sources = [job for job in made if (job.row.name, job.seed) == (row.after, seed)]
+        if row.after and len(sources) != 1:
+            raise ConfigError(
+                f"recipe {recipe.name}, row {row.name}: after: {row.after} has {len(sources)} trainings with seed "
+                f"{seed}, and which of them it goes on from is open: one learning rate (optim.lr=...) makes it one"
+            )
+        for rate in _rates(tier, (*row.overrides, *row.at.get(tier_name, ()), *given)):
+            source = sources[0] if sources else None
+            made.append(_job(recipe, row, tier_name, seed, copy, runs, given, rate, source))
+    return made
 
 
 def _rates(tier: Tier, overrides: Sequence[str]) -> tuple[float | None, ...]:
@@ -113,7 +123,15 @@ def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:
 
 
 def _job(
-    recipe: Recipe, row: Row, tier: str, seed: int, copy: int, runs: Path, given: Sequence[str], rate: float | None
+    recipe: Recipe,
+    row: Row,
+    tier: str,
+    seed: int,
+    copy: int,
+    runs: Path,
+    given: Sequence[str],
+    rate: float | None,
+    source: Job | None,
 ) -> Job:
     name = f"{row.name}_{copy}" if row.repeat == "runs" else row.name
     own = (*given, *([] if rate is None else [f"optim.lr={rate:g}"]))
@@ -123,11 +141,23 @@ def _job(
         config = compose("train", list(overrides))
     except ConfigError as error:
         raise ConfigError(f"recipe {recipe.name}, row {row.name}: {error}") from error
-    digest = run_directory.signature_digest(config)
+    start = config["warm_start"]
+    if source is not None:  # the digest is that of the folder below `runs`, and the same on every machine
+        start = start | {"from": str(source.directory.relative_to(runs))}
+    digest = run_directory.signature_digest(config | {"warm_start": start})
     directory = runs / name / config["corpus"]["name"] / f"seed{seed}-{digest}"
-    escaped = str(directory).replace("\\", "\\\\").replace("'", "\\'")
-    overrides = (*overrides, f"run_dir='{escaped}'")
-    return Job(row, seed, copy, overrides, config | {"run_dir": str(directory)}, directory, rate)
+    config |= {"run_dir": str(directory)}
+    overrides = (*overrides, _path("run_dir", directory))
+    if source is not None:
+        config |= {"warm_start": start | {"from": str(source.directory)}}
+        overrides = merge(overrides, [_path("warm_start.from", source.directory)])
+    return Job(row, seed, copy, overrides, config, directory, rate, source)
+
+
+def _path(key: str, path: Path) -> str:
+    """Return the override that sets a key to a path of any characters."""
+    escaped = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
 
 
 def seconds(metrics: Sequence[dict[str, Any]]) -> float:

@@ -59,7 +59,8 @@ Overrides = tuple[str, ...]
 @dataclass(frozen=True)
 class Row:
     """A row of the table. `at` are further overrides by tier; `repeat` says whether more trainings of it are other
-    seeds or the same seed once more; `note` is printed below the table."""
+    seeds or the same seed once more; `note` is printed below the table; `after` names the row whose training with the
+    same seed each of its trainings begins with (`warm_start.from`), empty for none."""
 
     name: str
     label: str
@@ -69,6 +70,7 @@ class Row:
     paper: Mapping[str, Any]
     repeat: str
     note: str
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,12 @@ def read(name: str) -> Recipe:
     own = shared[SMOKE]
     shared[SMOKE] = {**tiny, **(own if isinstance(own, dict) else {"overrides": [*tiny["overrides"], *own]})}
     family = _one_of(values["family"], FAMILIES, f"{where}: family")
+    rows = tuple(
+        _row(row, family, values["at"], f"{where}: row {number}") for number, row in enumerate(values["rows"], start=1)
+    )
+    for number, row in enumerate(rows, start=1):
+        if row.after:
+            _one_of(row.after, [each.name for each in rows[: number - 1]], f"{where}: row {number}: after")
     build.check_value(f"{where}: look_every", values["look_every"], int | None)
     return Recipe(
         name=name,
@@ -159,10 +167,7 @@ def read(name: str) -> Recipe:
         assumed_at={
             _one_of(tier, TIERS, f"{where}: assumed_at"): tuple(lines) for tier, lines in values["assumed_at"].items()
         },
-        rows=tuple(
-            _row(row, family, values["at"], f"{where}: row {number}")
-            for number, row in enumerate(values["rows"], start=1)
-        ),
+        rows=rows,
         tiers={tier: _tier(shared[tier], f"recipes/settings/{setting}.yaml: {tier}") for tier in TIERS},
         look_every=values["look_every"],
     )
@@ -191,7 +196,7 @@ _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assume
 
 
 def _row(values: Any, family: str, at: Mapping[str, list[str]], where: str) -> Row:
-    options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": ""}
+    options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": "", "after": ""}
     section = _section(values, where, ("name", "label"), options)
     for tier in (*at, *section["at"]):
         _one_of(tier, TIERS, f"{where}: at")

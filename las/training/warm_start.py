@@ -124,14 +124,15 @@ class WarmStart:
         self._frozen_names = tuple(PARTS[part] for part in self.frozen_parts)
         self._saved: Checkpoint | None = None
 
-    def check(self, model: Trainable, section: Config) -> None:
+    def check(self, model: Trainable, section: Config, saved: Checkpoint | None = None) -> None:
         """Read the source, and raise ConfigError unless the chosen parts fit the model; symbols may differ.
 
-        `section` is the model's config. Raises StorageError when the source cannot be read.
+        `section` is the model's config; `saved` stands for a source that is yet to be trained. Raises StorageError when
+        the source cannot be read.
         """
         if self.source is None:
             return
-        saved, own = self._read(), model.state_dict()
+        saved, own = saved or self._read(), model.state_dict()
         # States are compared by what they are of, which targets tell (`apply`).
         problems = {part: [] if part == "states" else _misfits(PARTS[part], saved.model, own) for part in self.parts}
         fitting = [part for part in self.parts if not problems[part] and _present(part, saved.model, own)]

@@ -1,5 +1,6 @@
 """The verb: the plan, trainings that are not repeated, reports, mistakes; and every recipe at the tier smoke."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -15,11 +16,12 @@ from omegaconf import OmegaConf
 from las.cli import prepare as cli_prepare
 from las.cli import reproduce, train_jobs
 from las.cli import train as cli_train
+from las.config.build import compose
 from las.config.targets import Surroundings
 from las.reproduction import jobs as reproduction_jobs
 from las.reproduction import recipe, results
 from las.reproduction.results import Line, Outcome, Table
-from las.runtime.errors import LasError, NumericalError
+from las.runtime.errors import ConfigError, LasError, NumericalError
 from las.training import chance
 from las.training.chance import ChanceLevel
 
@@ -40,6 +42,67 @@ def two_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(values, dict)
     OmegaConf.save(OmegaConf.create({**values, "rows": values["rows"][:2]}), folder / "bo18_table3.yaml")
     monkeypatch.setattr(recipe, "directory", lambda: folder)
+
+
+@pytest.fixture
+def after(two_rows: None) -> Path:
+    """The recipe whose second row, `further`, goes on from the first."""
+    path = recipe.directory() / "bo18_table3.yaml"
+    values = OmegaConf.load(path)
+    values.rows = [values.rows[0], {**values.rows[0], "name": "further", "after": "baseline"}]
+    OmegaConf.save(values, path)
+    return path
+
+
+def test_a_row_begins_with_the_training_of_another_with_the_same_seed(after: Path, corpus: Path) -> None:
+    def jobs(runs: Path, *given: str) -> list[reproduction_jobs.Job]:
+        return reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 2, runs, [*tiny.corpus(corpus), *given])
+
+    here, there = jobs(corpus / "it's here"), jobs(Path("there"))
+    assert [job.digest for job in here] == [job.digest for job in there], "wherever the runs lie"
+    for first, second in zip(here[::2], here[1::2], strict=True):
+        assert (first.source, second.source, second.seed) == (None, first, first.seed)
+        begun = compose("train", list(second.overrides))["warm_start"]
+        assert begun["from"] == second.config["warm_start"]["from"] == str(first.directory)
+    own, other = here[1], jobs(Path("there"), "model.speller.dropout=0.5")[1]
+    assert own.digest != other.digest
+    with pytest.raises(ConfigError, match=r"baseline has 3 trainings with seed 1.*optim\.lr"):
+        reproduction_jobs.jobs(recipe.read("bo18_table3"), "open", 1, corpus, [])
+
+
+def test_the_training_that_a_row_begins_with_comes_first(
+    after: Path, corpus: Path, las: Las, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only a stored result of it is left; one that broke is an error that names the remedy."""
+    command = ("reproduce", "recipe=bo18_table3", "tier=smoke", "rows=[further]", *places(corpus))
+    answer = las(*command).succeeds()
+    assert "== 1 of 2: baseline" in answer.out and "== 2 of 2: further" in answer.out
+    (begun,) = (corpus / "runs/further").glob("*/*/warm_start.json")
+    assert "runs/baseline" in json.loads(begun.read_text())["source"]["path"]
+    assert "nothing is left" in las(*command, "dry_run=true").succeeds().out
+
+    shutil.rmtree(corpus / "runs")
+    assert "nothing is left" in las(*command, "dry_run=true").succeeds().out
+    (stored,) = (corpus / "results").glob("bo18_table3-*.json")
+    table = results.read(stored)
+    results.write(dataclasses.replace(table, lines=table.lines[:1]), stored)  # that of baseline
+    answer = las(*command, "dry_run=true").succeeds()
+    assert "2 to train" in answer.out and answer.out.count("to do") == 2
+
+    perfect = ChanceLevel(1.0, 0.0, "")  # nothing is better: every training is broken on every machine
+    monkeypatch.setattr(chance, "chance_level", lambda *given: perfect)
+    las(*command, "trainer.broken_after_epochs=0").fails(4, "further seed baseline broke rows")
+
+
+def test_a_row_of_another_architecture_than_the_one_before_costs_no_training(
+    after: Path, corpus: Path, las: Las
+) -> None:
+    values = OmegaConf.load(after)
+    values.rows[1].overrides = ["+experiment=ln_encoder_only"]
+    OmegaConf.save(values, after)
+    answer = las("reproduce", "recipe=bo18_table3", "tier=smoke", *places(corpus))
+    answer.fails(2, "bo18_table3 further architecture model.listener.cell._target_")
+    assert not (corpus / "runs").exists()
 
 
 @pytest.mark.slow
@@ -139,7 +202,14 @@ def test_rows_are_trained_at_the_same_time_by_joblib(
     jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 1, corpus / "runs", tiny.corpus(corpus))
     train_jobs.train(jobs, at_once=2)
     assert len(asked) == 1 and len(said) == 2
-    assert {each.partition(": ")[2] for each in said} == {"name=baseline threads", "name=ln_encoder_only threads"}
+    told = ["name=baseline threads", "name=ln_encoder_only threads"]
+    assert sorted(each.partition(": ")[2] for each in said) == told
+    said.clear()
+    jobs = reproduction_jobs.jobs(recipe.read("bo18_table3"), "smoke", 2, corpus / "runs", tiny.corpus(corpus))
+    firsts, seconds = jobs[::2], jobs[1::2]
+    begun = [dataclasses.replace(job, source=first) for job, first in zip(seconds, firsts, strict=True)]
+    train_jobs.train([*begun, *firsts], at_once=2)
+    assert [each.partition(": ")[2] for each in said] == [name for name in told for _ in range(2)]
 
 
 def only_tell(overrides: Sequence[str], look_every: int | None, folders: Sequence[Path]) -> str:

@@ -160,6 +160,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("rows", ["x"], "row 1 at, family, label"),
         ("rows", [{"name": "x", "label": "x", "at": {"opne": []}}], "row 1 at opne open"),
         ("rows", [{"name": "x", "label": "x", "repeat": "run"}], "repeat run runs"),
+        ("rows", [{"name": "x", "label": "x", "after": "x"}], "row 1 after x"),
         ("rows", [{"name": "x", "label": "x", "paper": {"per": 0.1}}], "paper per"),
         ("rows", [{"name": "x", "label": "x", "paper": {"wer": "19"}}], "paper.wer='19'"),
         ("rows", [{"name": "x", "label": "x", "paper": {"sub_epoch": 1.5}}], "sub_epoch=1.5"),
