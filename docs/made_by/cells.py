@@ -1,4 +1,4 @@
-"""The table of cells in docs/equations.md, from the cells themselves and what docs/performance measured of them.
+"""The table of cells in docs/which_cell.md, from the cells themselves and what docs/performance measured of them.
 
     python docs/made_by/cells.py
 
@@ -19,7 +19,7 @@ from las.reproduction import markdown
 from las.storage import bounded
 
 DOCS = Path(__file__).parents[1]
-PAGE = DOCS / "equations.md"
+PAGE, EQUATIONS = DOCS / "which_cell.md", DOCS / "equations.md"
 TIMES = [DOCS / "performance" / f"{name}.jsonl" for name in ("lstm_states", "lstm_variants")]
 BEGIN, END = "<!-- which cell: begin -->\n", "<!-- which cell: end -->\n"
 HEADINGS = ["`cell=`", "equations", "state", "parameters", "kernels", "time", "time of `plain`"]
@@ -46,10 +46,11 @@ def kernels(cell: Any) -> str:
     return ", ".join(f"`{name}`" for name in KERNELS if knows[name])
 
 
-def heading(page: str, name: str) -> str:
-    """A link to the section whose table has the equations of an option first."""
+def heading(name: str) -> str:
+    """A link to the section of the equations whose table has those of an option first."""
+    page = EQUATIONS.read_text("utf-8")
     title = page.partition(f"\n| `{name}`")[0].rpartition("\n## ")[2].partition("\n")[0]
-    return f"[{title}](#{title.lower().replace(' ', '-')})"
+    return f"[{title}](equations.md#{title.lower().replace(' ', '-')})"
 
 
 def times() -> dict[str, dict[str, float]]:
@@ -70,7 +71,7 @@ def made(page: str) -> str:
         count = sum(parameter.numel() for parameter in cell.parameters())
         of_cell = measured[name]
         shares = [f"{share:.1f}" for share in (min(of_cell.values()), of_cell["plain"])]
-        rows.append([f"`{name}`", heading(before, name), state, f"{count:,}", kernels(cell), *shares])
+        rows.append([f"`{name}`", heading(name), state, f"{count:,}", kernels(cell), *shares])
     rows.sort(key=lambda row: float(row[-2]))
     return before + marked + "\n" + "\n".join([*markdown.table_lines(HEADINGS, rows), "", END]) + rest.partition(END)[2]
 

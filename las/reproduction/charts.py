@@ -21,6 +21,10 @@ COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd", "#17a0b0", "#e04b8f", "#a
 """Colours of series, and the same again dashed where there are more."""
 GREY, SMALL = "#7a838e", 7
 """Colour of axes and words, and the size of letters in points."""
+AGAINST_TIME = (
+    "Means with their 95 % intervals. Times are those of the fastest stretch between validations of each training."
+)
+"""The caption of a figure of errors against times."""
 FARTHEST_PAPER = 2.2
 """A paper's number is in reach of an axis up to so many times the highest of ours."""
 _saving = threading.Lock()
@@ -128,9 +132,16 @@ def _highest(rows: Sequence[Dots]) -> float | None:
 
 def against_time(rows: Sequence[Dots], unit: str) -> Markup:
     """Return the mean of each row with its interval over its milliseconds per update; empty for fewer than two rows."""
+    figure = None if missing() else against_time_figure(rows, unit)
+    title = f"{unit} against milliseconds per update"
+    return Markup("") if figure is None else _markup(figure, title, note=AGAINST_TIME, css="dots")
+
+
+def against_time_figure(rows: Sequence[Dots], unit: str) -> Any:
+    """Draw such means; None for fewer than two rows whose time was measured."""
     timed = [row for row in rows if row.mean is not None and row.update_ms is not None]
-    if missing() or len(timed) < 2:
-        return Markup("")
+    if len(timed) < 2:
+        return None
     figure, axes = _axes((6.2, 3.2), "milliseconds per update", unit)
     for number, row in enumerate(timed):
         colour = COLOURS[number % len(COLOURS)]
@@ -141,10 +152,7 @@ def against_time(rows: Sequence[Dots], unit: str) -> Markup:
         axes.annotate(row.name, place, (4, 2), textcoords="offset points", **_letters() | {"color": colour})
     axes.margins(x=0.2)  # names stand to the right of their dots
     axes.grid(color=GREY, alpha=0.25, linewidth=0.5)
-    note = (
-        "Means with their 95 % intervals. Times are those of the fastest stretch between validations of each training."
-    )
-    return _markup(figure, f"{unit} against milliseconds per update", note=note, css="dots")
+    return figure
 
 
 def heat_map(

@@ -1,4 +1,4 @@
-"""docs/equations.md shows the cells as they are: `python docs/made_by/cells.py` was run after the last change."""
+"""docs/which_cell.md shows the cells as they are: `python docs/made_by/cells.py` was run after the last change."""
 
 import runpy
 

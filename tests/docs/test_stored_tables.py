@@ -1,12 +1,13 @@
-"""docs/layer_norm.md shows the stored results: `python docs/made_by/layer_norm.py` was run after the last change."""
+"""Pages show the stored results: `python docs/made_by/stored_tables.py` was run after the last change."""
 
 import re
 import runpy
+from pathlib import Path
 
 import pytest
 from places import REPOSITORY
 
-SCRIPT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "layer_norm.py"))
+SCRIPT = runpy.run_path(str(REPOSITORY / "docs" / "made_by" / "stored_tables.py"))
 
 
 def content(svg: str) -> tuple[list[str], int, int]:
@@ -15,9 +16,10 @@ def content(svg: str) -> tuple[list[str], int, int]:
 
 
 @pytest.mark.pictures
-def test_tables_and_figures_are_those_of_the_stored_results() -> None:
-    page = SCRIPT["PAGE"].read_text("utf-8")
+@pytest.mark.parametrize("path", SCRIPT["PAGES"], ids=lambda path: path.stem)
+def test_tables_and_figures_are_those_of_the_stored_results(path: Path) -> None:
+    page = path.read_text("utf-8")
     text, figures = SCRIPT["made"](page)
-    assert text == page and len(figures) == 18
+    assert text == page and len(figures) == {"layer_norm": 18, "which_cell": 1}[path.stem]
     for name, svg in figures.items():
         assert content((REPOSITORY / "docs" / "pictures" / name).read_text("utf-8")) == content(svg), name

@@ -1,10 +1,11 @@
-"""Figures and tables of docs/layer_norm.md, from the stored results in recipes/results.
+"""Figures and tables of docs/layer_norm.md and docs/which_cell.md, from the stored results in recipes/results.
 
-    python docs/made_by/layer_norm.py
+    python docs/made_by/stored_tables.py
 
-Each place of the page between `<!-- RECIPE-TIER-CORPUS: begin -->` and `<!-- ...: end -->` gets the table of that name:
-a figure (docs/pictures/RECIPE-TIER-CORPUS.svg), the rows, the difference of each from the row without layer norm that
-stands above it, and the verdicts. A table that is not whole yet is taken from recipes/results/in_progress, and the page
+Each place of a page between `<!-- RECIPE-TIER-CORPUS: begin -->` and `<!-- ...: end -->` gets the table of that name:
+a figure (docs/pictures/RECIPE-TIER-CORPUS.svg; `<!-- RECIPE-TIER-CORPUS against time: begin -->` asks for one of errors
+against the time of an update), the rows, the difference of each from the row without layer norm above it, or from the
+first, and the verdicts. A table that is not whole yet is taken from recipes/results/in_progress, and the page
 says so.
 """
 
@@ -29,9 +30,9 @@ DRAWN = (
     *("z20_nopre_global", "z20_nopre_global_gain01"),
 )
 """The rows whose signal is drawn beside the dev errors of their first training."""
-PAGE, RESULTS = DOCS / "layer_norm.md", DOCS.parent / "recipes" / "results"
+PAGES, RESULTS = (DOCS / "layer_norm.md", DOCS / "which_cell.md"), DOCS.parent / "recipes" / "results"
 CONTROLS = "z20_controls-open-synthetic_hard"
-PLACE = re.compile(r"(<!-- (\w+-\w+-\w+): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (\w+-\w+-\w+)( against time)?: begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
 """The note of a row of which was said before its training whether it learns or breaks, and by what number."""
 PLAIN = "no layer norm"
@@ -40,11 +41,24 @@ SCALED = "W x"
 """Part of the labels of plain rows that begin at another scale, which are compared with the others if there are any."""
 
 
-def figure(asked: Recipe, table: Table) -> tuple[str, str]:
-    """The dots of all trainings as SVG for a file of its own, and the caption; both empty without a training."""
+def figure(asked: Recipe, table: Table, against_time: bool) -> tuple[str, str]:
+    """The dots of all trainings, or means against times, as SVG for a file of its own, and the image with its caption.
+
+    Both are empty without a training.
+    """
     rows, unit, measure = html_report.trainings(asked, table)
-    drawn = charts.dots_figure(rows, unit)
-    return ("", "") if drawn is None else (charts.svg(drawn), charts.dots_note(rows, measure))
+    drawn = charts.against_time_figure(rows, unit) if against_time else charts.dots_figure(rows, unit)
+    if drawn is None:
+        return "", ""
+    title, note = "Test errors of every training", charts.dots_note(rows, measure)
+    if against_time:
+        title, note = "Test errors against milliseconds per update", charts.AGAINST_TIME
+    return charts.svg(drawn), f"![{title}](pictures/{table.stem}.svg)\n\n{note}\n\n"
+
+
+def has_paper(asked: Recipe) -> bool:
+    """True if a paper has a number of a row, or says what became of it."""
+    return any(row.paper for row in asked.rows)
 
 
 def has_rates(table: Table) -> bool:
@@ -60,18 +74,17 @@ def rows(asked: Recipe, table: Table) -> list[list[str]]:
     for row in asked.rows:
         line = table.line(row.name)
         plain = line if PLAIN in row.label and (all_scaled or SCALED not in row.label) else plain
+        printed = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
+        paper = [printed] if has_paper(asked) else []
         if not line.outcomes:
-            empty = ["", "", ""] + [""] * has_rates(table)
-            cells.append([row.label, tables.written(key, row.paper.get(key)), "not trained", *empty])
+            cells.append([row.label, *paper, "not trained", "", "", "", *([""] if has_rates(table) else [])])
             continue
         summary = line.summary("test")
         mean = "broken" if summary is None else f"{100 * summary.mean:.1f} % {interval(summary.interval)}".rstrip()
         trained = f"{len(line.sound)}" + ("" if len(line.sound) == len(line.outcomes) else f" of {len(line.outcomes)}")
         rates = [tables.chosen_rates(line)] if has_rates(table) else []
         converged = "" if line.num_converged is None else str(line.num_converged)
-        paper = tables.written(key, row.paper.get(key)) or str(row.paper.get("outcome", ""))
-        shown = [mean, trained, converged, *rates, difference(line, plain)]
-        cells.append([row.label, paper, *shown])
+        cells.append([row.label, *paper, mean, trained, converged, *rates, difference(line, plain)])
     return cells
 
 
@@ -183,7 +196,7 @@ def stored(stem: str) -> Path:
     return begun if begun.exists() else RESULTS / f"{stem}.json"
 
 
-def section(stem: str) -> tuple[str, str]:
+def section(stem: str, against_time: bool) -> tuple[str, str]:
     """What stands between the marks of a table, and its figure."""
     path = stored(stem)
     table = results.read(path) if path.exists() else None
@@ -194,18 +207,18 @@ def section(stem: str) -> tuple[str, str]:
     if all(PREDICTION.fullmatch(row.note) for row in asked.rows):
         of_rows = ["row", "sensitivity", "predicted", "trained", f"lowest dev {metric}", "as predicted"]
         return "\n".join([*markdown.table_lines(of_rows, predictions(asked, table)), "", *command]), ""
-    paper = f"paper: {PAPER[tables.paper_key(asked, table.metric)].heading}"
-    headings = ["row", paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
+    paper = [f"paper: {PAPER[tables.paper_key(asked, table.metric)].heading}"] if has_paper(asked) else []
+    headings = ["row", *paper, f"test {metric}, mean [95 %]", "trainings", "converged"]
     headings += ["learning rate"] if has_rates(table) else []
-    of_rows = [*headings, "difference from no layer norm, points [95 %]"], rows(asked, table)
+    plain = PLAIN if any(PLAIN in row.label for row in asked.rows) else asked.rows[0].label
+    of_rows = [*headings, f"difference from {plain}, points [95 %]"], rows(asked, table)
     lines = [*markdown.table_lines(*of_rows), ""]
     if judged := verdicts(table):
         of_claims = ["", "claim", "verdict", "p (Holm)", "power for a tenth"]
         lines += [*markdown.table_lines(of_claims, judged), ""]
     lines += command
     note = "In progress: not all of its trainings are finished.\n\n" if path.parent != RESULTS else ""
-    svg, caption = figure(asked, table)
-    shown = f"![Test errors of every training](pictures/{stem}.svg)\n\n{caption}\n\n" if svg else ""
+    svg, shown = figure(asked, table, against_time)
     return note + shown + "\n".join(lines), svg
 
 
@@ -214,16 +227,18 @@ def made(page: str) -> tuple[str, dict[str, str]]:
     figures: dict[str, str] = {}
 
     def replaced(found: re.Match[str]) -> str:
-        text, svg = section(found[2]) if found[2] != SIGNAL_PLACE else signal(recipe.read("z20_predictions"))
+        is_signal = found[2] == SIGNAL_PLACE
+        text, svg = signal(recipe.read("z20_predictions")) if is_signal else section(found[2], bool(found[3]))
         if svg:
             figures[f"{found[2]}.svg"] = svg
-        return f"{found[1]}\n{text}\n{found[3]}"
+        return f"{found[1]}\n{text}\n{found[4]}"
 
     return PLACE.sub(replaced, page), figures
 
 
 if __name__ == "__main__":
-    text, figures = made(PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(text, encoding="utf-8")
-    for name, svg in figures.items():
-        (DOCS / "pictures" / name).write_text(svg, encoding="utf-8")
+    for page in PAGES:
+        text, figures = made(page.read_text(encoding="utf-8"))
+        page.write_text(text, encoding="utf-8")
+        for name, svg in figures.items():
+            (DOCS / "pictures" / name).write_text(svg, encoding="utf-8")
