@@ -2,7 +2,7 @@
 
 C1 to C10 are of Ben Othman 2018, C11 to C22 of Zeineldeen et al. 2020, the others of their background: Santurkar
 et al. 2018 (C23 to C25) and Ba et al. 2016 (C26). C27 to C38 are our own controls, C39 to C43 our questions to other
-norms and cells.
+norms and cells, C44 to C49 to criteria.
 
 A family of claims, whose verdicts share 5 % of false ones, is fixed here: one paper on one corpus, its secondary
 measures apart. All verdicts that pages print are those of `claims.json`.
@@ -36,6 +36,7 @@ PAPERS = {
     "their background": 26,
     "our controls": 38,
     "norms and cells": 43,
+    "criteria": 49,
 }
 """The number of the last claim of each paper."""
 AT_OWN_RATES = (
@@ -331,5 +332,26 @@ CLAIMS = (
         "At equal time per update, LSTM has the lowest error of seven cells.",
         "cells",
         best_of("cell_lstm", [f"cell_{cell}" for cell in CELLS]),
+    ),
+    *(
+        Claim(
+            name,
+            f"LN in the listener gains with {criterion} on AN4.",
+            "criteria",
+            lower(f"criteria_{row}_joined", f"criteria_{row}"),
+        )
+        for name, criterion, row in (
+            ("C44", "attention alone", "attention"),
+            ("C45", "attention and CTC", "joint"),
+            ("C46", "CTC alone", "ctc"),
+            ("C47", "a transducer", "transducer"),
+            ("C48", "a hybrid HMM", "hybrid"),
+        )
+    ),
+    Claim(
+        "C49",
+        "Updates by expected word errors gain over as many by the loss before.",
+        "criteria",
+        lower("criteria_mwer", "criteria_further"),
     ),
 )
