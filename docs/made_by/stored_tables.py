@@ -19,6 +19,7 @@ from las.reproduction import charts, claims, html_report, judging, markdown, rec
 from las.reproduction.recipe import PAPER, Recipe
 from las.reproduction.results import Line, Table
 from las.scoring import error_rates
+from las.storage import bounded
 from las.training import plots
 
 DOCS = Path(__file__).parents[1]
@@ -35,6 +36,10 @@ CONTROLS = "z20_controls-open-synthetic_hard"
 PLACE = re.compile(r"(<!-- (\w+-\w+-\w+)( against time)?: begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 PREDICTION = re.compile(r"predicted: (\w+) \((.*)\)")
 """The note of a row of which was said before its training whether it learns or breaks, and by what number."""
+AGAINST_TIME = (
+    "Means with their 95 % intervals. Times of an update were measured in turns in one run on one thread of a CPU "
+    "([times](performance/recipe.md))."
+)
 PLAIN = "no layer norm"
 """Part of the labels of rows that the others are compared with."""
 SCALED = "W x"
@@ -47,13 +52,21 @@ def figure(asked: Recipe, table: Table, against_time: bool) -> tuple[str, str]:
     Both are empty without a training.
     """
     rows, unit, measure = html_report.trainings(asked, table)
+    if against_time:
+        rows = [row._replace(update_ms=times().get(line.name)) for row, line in zip(rows, table.lines, strict=True)]
     drawn = charts.against_time_figure(rows, unit) if against_time else charts.dots_figure(rows, unit)
     if drawn is None:
         return "", ""
     title, note = "Test errors of every training", charts.dots_note(rows, measure)
     if against_time:
-        title, note = "Test errors against milliseconds per update", charts.AGAINST_TIME
+        title, note = "Test errors against milliseconds per update", AGAINST_TIME
     return charts.svg(drawn), f"![{title}](pictures/{table.stem}.svg)\n\n{note}\n\n"
+
+
+def times() -> dict[str, float]:
+    """Milliseconds of an update by the name of a row, as measured by turns without other work on the machine."""
+    files = sorted((DOCS / "performance").glob("recipe*.jsonl"))
+    return {row["implementation"]: row["total_ms"] for path in files for row in bounded.stored_lines(path)}
 
 
 def has_paper(asked: Recipe) -> bool:
