@@ -46,9 +46,8 @@ def kernels(cell: Any) -> str:
     return ", ".join(f"`{name}`" for name in KERNELS if knows[name])
 
 
-def heading(name: str) -> str:
-    """A link to the section of the equations whose table has those of an option first."""
-    page = EQUATIONS.read_text("utf-8")
+def heading(page: str, name: str) -> str:
+    """A link to the section of the page of equations whose table has those of an option first."""
     title = page.partition(f"\n| `{name}`")[0].rpartition("\n## ")[2].partition("\n")[0]
     return f"[{title}](equations.md#{title.lower().replace(' ', '-')})"
 
@@ -65,13 +64,13 @@ def times() -> dict[str, dict[str, float]]:
 def made(page: str) -> str:
     """The page with the table anew."""
     before, marked, rest = page.partition(BEGIN)
-    rows, measured = [], times()
+    rows, measured, equations = [], times(), EQUATIONS.read_text("utf-8")
     for name, cell in cells().items():
         state = ", ".join(f"{part} {'x'.join(map(str, each.shape[1:]))}" for part, each in named(cell))
         count = sum(parameter.numel() for parameter in cell.parameters())
         of_cell = measured[name]
         shares = [f"{share:.1f}" for share in (min(of_cell.values()), of_cell["plain"])]
-        rows.append([f"`{name}`", heading(name), state, f"{count:,}", kernels(cell), *shares])
+        rows.append([f"`{name}`", heading(equations, name), state, f"{count:,}", kernels(cell), *shares])
     rows.sort(key=lambda row: float(row[-2]))
     return before + marked + "\n" + "\n".join([*markdown.table_lines(HEADINGS, rows), "", END]) + rest.partition(END)[2]
 

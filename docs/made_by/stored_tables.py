@@ -53,13 +53,15 @@ def figure(asked: Recipe, table: Table, against_time: bool) -> tuple[str, str]:
     """
     rows, unit, measure = html_report.trainings(asked, table)
     if against_time:
-        rows = [row._replace(update_ms=times().get(line.name)) for row, line in zip(rows, table.lines, strict=True)]
-    drawn = charts.against_time_figure(rows, unit) if against_time else charts.dots_figure(rows, unit)
+        measured = times()
+        rows = [row._replace(update_ms=measured.get(line.name)) for row, line in zip(rows, table.lines, strict=True)]
+        drawn = charts.against_time_figure(rows, unit)
+        title, note = "Test errors against milliseconds per update", AGAINST_TIME
+    else:
+        drawn = charts.dots_figure(rows, unit)
+        title, note = "Test errors of every training", charts.dots_note(rows, measure)
     if drawn is None:
         return "", ""
-    title, note = "Test errors of every training", charts.dots_note(rows, measure)
-    if against_time:
-        title, note = "Test errors against milliseconds per update", AGAINST_TIME
     return charts.svg(drawn), f"![{title}](pictures/{table.stem}.svg)\n\n{note}\n\n"
 
 
