@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.nn.normalisation import bounded_eps, layer_norm
+from las.runtime.errors import ConfigError
 
 
 class CellNorm(nn.Module):
@@ -62,10 +63,15 @@ class DynamicTanh(CellNorm):
 
     Args:
         alpha: first value of the scale, which is trained.
+
+    Raises:
+        ConfigError: if alpha is 0.
     """
 
     def __init__(self, alpha: float = 0.5) -> None:
         super().__init__()
+        if not alpha:
+            raise ConfigError("alpha=0: dynamic tanh of 0 passes nothing on; its usual first value is 0.5")
         self.alpha = nn.Parameter(torch.tensor(float(alpha)))
 
     def forward(self, values: Tensor, gain: Tensor, bias: Tensor | None, eps: float) -> Tensor:

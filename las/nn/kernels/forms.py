@@ -22,7 +22,7 @@ GATE_NORMS = ("none", "apart", "joined", "per_gate")
 NORMS: dict[type[CellNorm], str] = {LayerNorm: "layer", RMSNorm: "rms", DynamicTanh: "tanh", NoNorm: "none"}
 """Norms that are written in C++ and Triton, and their names there, in the order of `recurrence.h`.
 
-With dynamic tanh a kernel computes n = tanh(z): its alpha is within W and U (`input_weight_of`).
+With dynamic tanh n = tanh(alpha z): a kernel reads alpha (`scales_of`), or W and U times alpha (`input_weight_of`).
 """
 CLASSES = {name: norm for norm, name in NORMS.items()}
 """The norms by these names."""
@@ -91,7 +91,7 @@ class Parameters(NamedTuple):
 def parameters_of(cell: LSTMCell) -> Parameters:
     """Return the cell's tensors in the recurrence, the forget bias within the offset where the gates have a norm."""
     form = form_of(cell)
-    weight = recurrent_weight_of(cell)
+    weight = cast(Tensor, cell.recurrent_weight)
     gain, bias, *of_memory = (getattr(cell, name, None) for name in (form.gain, form.bias, "cell_gain", "cell_bias"))
     if form.left_out:
         gain = _with_ones(cell, form, gain)

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache, reduce
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -26,10 +26,9 @@ from las.nn.kernels.forms import (
     NORMS,
     forget_bias,
     form_of,
-    input_weight_of,
     norm_of,
     parameters_of,
-    scaled_input_gates,
+    scales_of,
     side_of,
 )
 from las.nn.normalisation import bounded_eps, mask_of
@@ -90,6 +89,8 @@ class CppPart(NamedTuple):
     cell_bias: Any
     hidden: Any  # the state to start from, [batch, H]
     cell: Any
+    input_scale: Any = None  # of dynamic tanh of W x apart, and of the rest; one number each
+    scale: Any = None
 
 
 class CppTrace(NamedTuple):
@@ -103,10 +104,11 @@ class CppTrace(NamedTuple):
 
 NUMBERS = ("batch", "frames", "hidden", "output_stride", "reversed", "gate_norm", "cell_norm", "norm", "left_out")
 PARAMETERS = ("input_gain", "gain", "offset", "cell_gain", "cell_bias")
+SCALES = ("input_scale", "scale")
 ROWS = ("order", "lengths", "starts")
 POINTERS = (
     *ROWS,
-    *("weight", *PARAMETERS, "first_hidden", "first_cell", "d_outputs", "d_last_hidden", "d_last_cell"),
+    *("weight", *PARAMETERS, *SCALES, "first_hidden", "first_cell", "d_outputs", "d_last_hidden", "d_last_cell"),
     *("projected", "summed", "hidden_before", "cell_before", "outputs", "last_hidden", "last_cell"),
     *("d_projected", "d_summed", "d_first_hidden", "d_first_cell", "sums"),
 )
@@ -148,7 +150,7 @@ class CppPlan(NamedTuple):
             direction = Direction(*sizes, number, *norms, self.eps)
             direction.point(order=rows.order, lengths=rows.lengths, starts=rows.starts, **trace._asdict())
             direction.point(first_hidden=part.hidden, first_cell=part.cell)
-            direction.point(**{name: getattr(part, name) for name in ("weight", *PARAMETERS)})
+            direction.point(**{name: getattr(part, name) for name in ("weight", *PARAMETERS, *SCALES)})
             directions.append(direction)
         return directions
 
@@ -188,10 +190,12 @@ class CppRecurrence(torch.autograd.Function):
                     d_packed = ctx.plan.library.product(grads.source, part.source, d_packed)
             for number, grads in enumerate(gradients):
                 if packed is None:
+                    scales = _of_scales(ctx.plan, parts[number], grads, traces[number].projected)
                     source = ctx.plan.rows.unpack(grads.source)
                 else:
                     source = ctx.plan.library.product(grads.source.t(), packed)
-                gradients[number] = grads._replace(source=source)
+                    scales = _of_scales(ctx.plan, parts[number], grads._replace(source=source), parts[number].source)
+                gradients[number] = grads._replace(source=source, **scales)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
         return None, d_frames, *chain.from_iterable(gradients)
 
@@ -258,8 +262,25 @@ def _backward(
     for part, trace, source, grads, state, all_sums in zip(parts, traces, sources, summed, states, sums, strict=True):
         known = [getattr(part, name) for name in PARAMETERS]
         others = [None if old is None else new for old, new in zip(known, all_sums.sum(0).split(sizes), strict=True)]
-        gradients.append(CppPart(source, plan.library.product(grads.t(), trace.hidden_before), *others, *state))
+        d_weight = plan.library.product(grads.t(), trace.hidden_before)
+        gradients.append(CppPart(source, d_weight, *others, *state))
     return gradients
+
+
+def _of_scales(plan: CppPlan, part: CppPart, grads: CppPart, source: Tensor) -> dict[str, Tensor | None]:
+    """Return the gradients of the scales of dynamic tanh, from those of U and of `source`, W or W x.
+
+    tanh(alpha (W x + U h)) depends on alpha W and alpha U alone, so alpha dL/d(alpha) is <W, dL/dW> + <U, dL/dU>.
+    """
+    of_input, of_state = [(grads.source, source)], [(grads.weight, part.weight)]
+    if plan.gate_norm != APART:
+        of_state += of_input
+    scaled = {"input_scale": (part.input_scale, of_input), "scale": (part.scale, of_state)}
+    return {
+        name: sum(torch.dot(grad.flatten(), own.flatten()) for grad, own in pairs) / scale
+        for name, (scale, pairs) in scaled.items()
+        if scale is not None
+    }
 
 
 def norms_of(cell: LSTMCell) -> tuple[int, int, int, int]:
@@ -286,8 +307,7 @@ class CppKernel(Kernel):
         self, cells: Sequence[LSTMCell], input_gates: InputGates, num_frames: Lengths, states: States
     ) -> Unrolled:
         # The gates include the norm and the biases of the input.
-        gates = [scaled_input_gates(cell, given) for cell, given in zip(cells, input_gates, strict=True)]
-        parts = [_part(*part) for part in zip(cells, gates, states, strict=True)]
+        parts = [_part(*part) for part in zip(cells, input_gates, states, strict=True)]
         return _run(cells[0], num_frames, None, parts)
 
     def layer(self, cells: Sequence[LSTMCell], frames: Frames, num_frames: Lengths, states: States) -> Unrolled:
@@ -296,7 +316,8 @@ class CppKernel(Kernel):
             clean = frames.masked_fill(~mask_of(num_frames, frames.shape[1]).unsqueeze(-1), 0.0)
             return self.recurrence(cells, [cell.input_gates(clean) for cell in cells], num_frames, states)
         parts = [
-            _part(cell, input_weight_of(cell), state, *side_of(cell)) for cell, state in zip(cells, states, strict=True)
+            _part(cell, cast(Tensor, cell.input_weight), state, *side_of(cell))
+            for cell, state in zip(cells, states, strict=True)
         ]
         return _run(cells[0], num_frames, frames, parts)
 
@@ -321,16 +342,22 @@ def _part(
     input_gain: Tensor | None = None,
     input_offset: Tensor | None = None,
 ) -> CppPart:
-    weight, gain, offset, *of_memory = parameters_of(cell)
+    weight, gain, offset, cell_gain, cell_bias = parameters_of(cell)
+    first_hidden, first_cell = state or (None, None)
     offset = (forget_bias(cell) if offset is None else offset).flatten()
+    input_scale, scale = scales_of(cell)
     return CppPart(
         source,
         weight,
         input_gain,
         None if gain is None else gain.flatten(),
         offset if input_offset is None else offset + input_offset,
-        *of_memory,
-        *(state or (None, None)),
+        cell_gain,
+        cell_bias,
+        first_hidden,
+        first_cell,
+        None if input_gain is None else input_scale,
+        scale,
     )
 
 

@@ -17,7 +17,14 @@ from las.nn.attention.weight_feedback import WeightFeedbackAttention
 from las.nn.cells.base import LSTMCell
 from las.nn.kernels.cpp.layer import APART, POINTERS, Direction, norms_of
 from las.nn.kernels.cpp.tensors import Int64s, Structure, dense
-from las.nn.kernels.forms import Parameters, forget_bias, input_weight_of, parameters_of, side_of
+from las.nn.kernels.forms import (
+    Parameters,
+    forget_bias,
+    input_weight_of,
+    parameters_of,
+    recurrent_weight_of,
+    side_of,
+)
 from las.nn.normalisation import bounded_eps
 
 WITH_FEEDBACK = 3
@@ -91,8 +98,9 @@ def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
 
 
 def _parameters(cell: LSTMCell) -> Parameters:
-    weight, *others = parameters_of(cell)
-    return Parameters(_wide(weight), *(None if tensor is None else _wide(tensor) for tensor in others))
+    _, *others = parameters_of(cell)
+    weight = _wide(recurrent_weight_of(cell))
+    return Parameters(weight, *(None if tensor is None else _wide(tensor) for tensor in others))
 
 
 def _wide(tensor: Tensor) -> Tensor:

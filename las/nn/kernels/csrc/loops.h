@@ -99,12 +99,13 @@ class ForwardLoop : Loop<T, Weight> {
     void step(int64_t row, int64_t frame, Step<T>& step) {
         const Direction<T>& d = this->d;
         const int64_t size = this->size, packed = this->packed_row(row, frame);
-        const T* projected = d.projected + packed * 4 * size;
+        T* projected = d.projected + packed * 4 * size;
         T *summed = this->summed + row * this->wide, *h = this->hidden + row * this->stride;
         T* c = this->cell + row * this->stride;
         if (d.gate_norm != APART) {
             over<T>(4 * size, [&](int j, auto n) { add(summed + j, load(projected + j, n), n); });
         }
+        step.squash(projected, summed);
         if (d.summed) {
             std::copy_n(summed, 4 * size, d.summed + packed * 4 * size);
             std::copy_n(h, size, d.hidden_before + packed * size);

@@ -30,9 +30,10 @@ struct Direction {
     const T *weight;                                    // U, [4H, H]
     const T *input_gain, *gain, *offset;                // [4H]; the offset comes after the norms
     const T *cell_gain, *cell_bias;                     // [H]
+    const T *input_scale, *scale;                       // of dynamic tanh, one number each; 1 if null
     const T *first_hidden, *first_cell;                 // [batch, H]
     const T *d_outputs, *d_last_hidden, *d_last_cell;   // as outputs and the last state
-    const T *projected;                                 // W x, [packed, 4H]
+    T *projected;                                       // W x, [packed, 4H]
     T *summed;                                          // U h; W x + U h, which may replace W x, without norms apart
     T *hidden_before, *cell_before;                     // [packed, H]
     T *outputs;                                         // [batch, frames, H] with a stride of `output_stride`
@@ -53,14 +54,15 @@ struct Sums {
     T *input_gain, *gain, *offset, *cell_gain, *cell_bias;
 };
 
-// A norm's statistics of one row: n = (z - mean) * scale, or the tanh of z.
+// A norm's statistics of one row: n = (z - mean) * scale. Where the norm is tanh(slope z), z is n already (`squash`).
 template <class T>
 struct Moments {
     T mean, scale;
     Norm norm;
+    T slope = 1;
 
-    static Moments of(Norm norm, const T* values, int size, double eps) {
-        if (norm == TANH || norm == IDENTITY) return {0, 1, norm};
+    static Moments of(Norm norm, const T* values, int size, double eps, const T* slope = nullptr) {
+        if (norm == TANH || norm == IDENTITY) return {0, 1, norm, slope ? *slope : 1};
         const T mean =
             norm == RMS ? 0 : total<T>(size, [&](int j, auto n) { return load(values + j, n); }) / size;
         const T square = total<T>(size, [&](int j, auto n) {
@@ -72,7 +74,7 @@ struct Moments {
 
     template <class N>
     Vector<T> normalised(const T* values, N lanes) const {
-        return norm == TANH ? hyperbolic_tangent<T>(load(values, lanes)) : (load(values, lanes) - mean) * scale;
+        return (load(values, lanes) - mean) * scale;
     }
 
     // From the gradient of gain * n + bias to that of z; adds to those of the gain and, if wanted, of the bias.
@@ -83,7 +85,7 @@ struct Moments {
                 const Vector<T> scaled = grad * load(gain + j, n);
                 add(d_gain + j, grad * value, n);
                 if (d_bias) add(d_bias + j, grad, n);
-                store(d_values + j, norm == TANH ? scaled * (T(1) - value * value) : scaled, n);
+                store(d_values + j, norm == TANH ? scaled * (T(1) - value * value) * slope : scaled, n);
             });
             return;
         }
@@ -111,6 +113,15 @@ class Step {
     explicit Step(const Direction<T>& given)
         : d(given), size(int(given.hidden)), gates(4 * size), d_gates(4 * size), raw(size), normed(size), seen(size),
           slope(size) {}
+
+    // Replaces z by its tanh where that is the norm, before `compute` and for `backward`: it is computed once, and its
+    // derivative needs nothing else. Neither the memory nor some of the gates have it (`uncompiled` in forms.py).
+    void squash(T* projected, T* summed) const {
+        if (d.norm != TANH) return;
+        if (!d.left_out) hyperbolic_tangents(4 * size, summed, d.scale ? *d.scale : 1);
+        if (d.gate_norm != APART || !d.input_gain) return;
+        hyperbolic_tangents(4 * size, projected, d.input_scale ? *d.input_scale : 1);
+    }
 
     void compute(const T* projected, const T* summed, const T* cell) {
         before_activation(projected, summed);
@@ -173,7 +184,7 @@ class Step {
         const int width = 4 * size / std::max(norms(), 1);
         for (int k = 0; k < norms(); ++k) {
             const int first = k * width;
-            of_gates[k] = Moments<T>::of(d.left_out >> k & 1 ? IDENTITY : d.norm, summed + first, width, d.eps);
+            of_gates[k] = Moments<T>::of(d.left_out >> k & 1 ? IDENTITY : d.norm, summed + first, width, d.eps, d.scale);
             over<T>(width, [&](int start, auto n) {
                 const int j = first + start;
                 const Vector<T> value = of_gates[k].normalised(summed + j, n);
@@ -181,7 +192,7 @@ class Step {
             });
         }
         if (d.gate_norm == APART && d.input_gain) {
-            of_input = Moments<T>::of(d.norm, projected, 4 * size, d.eps);
+            of_input = Moments<T>::of(d.norm, projected, 4 * size, d.eps, d.input_scale);
             over<T>(4 * size, [&](int j, auto n) {
                 add(gates + j, of_input.normalised(projected + j, n) * load(d.input_gain + j, n), n);
             });

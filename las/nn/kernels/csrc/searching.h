@@ -123,7 +123,7 @@ class SearchStep {
     static void activate(const Readout<T>& r, T* values) {
         over<T>(int(r.width), [&](int j, auto n) { add(values + j, load(r.bias + j, n), n); });
         if (r.pooled == 1) {
-            over<T>(int(r.width), [&](int j, auto n) { store(values + j, hyperbolic_tangent<T>(load(values + j, n)), n); });
+            hyperbolic_tangents(int(r.width), values, T(1));
         } else {
             for (int64_t j = 0; j < r.width / 2; ++j) {
                 const T one = values[2 * j], other = values[2 * j + 1];
@@ -161,6 +161,7 @@ class SearchStep {
             store(projected + j, known, n);
             if (d.gate_norm != APART) add(summed + j, known, n);
         });
+        step.squash(projected, summed);
         step.compute(projected, summed, d.first_cell + row * size);
         step.hidden(d.last_hidden + row * size);
         std::copy_n(step.carried(), size, d.last_cell + row * size);

@@ -183,11 +183,12 @@ class Share {
         Held<T>& own = *held[number];
         const Direction<T>& d = s.cells[number].cell;
         const int64_t size = d.hidden, place = packed(row, step);
-        const T* projected = d.projected + place * 4 * size;
+        T* projected = d.projected + place * 4 * size;
         T *summed = own.gates + row * own.wide, *h = own.hidden + row * own.stride, *c = own.cell + row * own.stride;
         if (d.gate_norm != APART) {
             over<T>(int(4 * size), [&](int j, auto n) { add(summed + j, load(projected + j, n), n); });
         }
+        own.step.squash(projected, summed);
         if (d.summed) {
             std::copy_n(summed, 4 * size, d.summed + place * 4 * size);
             std::copy_n(h, size, d.hidden_before + place * size);

@@ -164,3 +164,11 @@ inline Vector<T> hyperbolic_tangent(Vector<T> x) {
     const Vector<T> less_one = e.fraction + (e.power - T(1));
     return less_one / (less_one + T(2));
 }
+
+// Replaces a row by tanh(scale x).
+template <class T>
+inline void hyperbolic_tangents(int size, T* values, T scale) {
+    over<T>(size, [&](int j, auto lanes) {
+        store(values + j, hyperbolic_tangent<T>(load(values + j, lanes) * scale), lanes);
+    });
+}
