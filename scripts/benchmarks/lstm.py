@@ -1,6 +1,8 @@
 """suite=lstm: one recurrent layer (or a stack), forward alone and forward + backward, every kernel and baseline."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -48,9 +50,16 @@ COLUMNS = (
 
 def measure(settings: Settings) -> Iterator[Group]:
     """Measure every candidate at each shape, in one group for each shape."""
-    cells: dict[str, CellFactory] = {name: build(option("cell", name), where=name) for name in settings.cells}
+    cells = {name: cell_of(name) for name in settings.cells}
     for name in settings.shapes:
         yield Group(title(name), measured(settings, name, cells))
+
+
+def cell_of(name: str) -> CellFactory:
+    """Return the cell of a name: `ln_joined`, or `ln_joined/rms` for an option of configs/norm inside it."""
+    cell, _, norm = name.partition("/")
+    factory: Any = build(option("cell", cell), where=name)
+    return partial(factory, norm=build(option("norm", norm), where=name)) if norm else factory
 
 
 def measured(settings: Settings, name: str, cells: Mapping[str, CellFactory]) -> list[Row]:

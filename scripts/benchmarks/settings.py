@@ -97,7 +97,6 @@ def settings(config: Config, suite: str, command: str) -> Settings:
     for key in ("repeats", "threads", "batch_size", "trained_batches", "steps"):
         if config[key] is not None and config[key] < 1:
             raise ConfigError(f"{key}={config[key]} must be at least 1")
-    cards = folders.options(config_directory(), "cell")
     kernels = _known("kernels", config["kernels"], list(choice.KERNELS))
     (dtype,) = _known("dtype", [config["dtype"] or dtype], list(DTYPES))
     return Settings(
@@ -110,7 +109,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
         repeats=config["repeats"] or repeats,
         budget_s=float(config["budget_s"]),
         shapes={name: SHAPES[name] for name in _known("shapes", config["shapes"] or list(names), list(SHAPES))},
-        cells=_known("cells", config["cells"], list(cards)),
+        cells=_cells(config["cells"]),
         kernels=kernels,
         baselines=_known("baselines", config["baselines"], [*BASELINES, COMPILED]),
     )
@@ -120,6 +119,17 @@ def _threads(config: Config, suite: str) -> int:
     """The number of threads: a training's for suites that train a model, else one for each processor."""
     trains = suite in ("model", "recipe", "loader", "safety")
     return devices.threads(config["trainer"]["threads"]) if trains else os.cpu_count() or 1
+
+
+def _cells(given: str | list[str]) -> list[str]:
+    """The names `cell` or `cell/norm` of options of configs/. Raises ConfigError for one that does not exist."""
+    groups = {group: list(folders.options(config_directory(), group)) for group in ("cell", "norm")}
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        cell, _, norm = name.partition("/")
+        _known("cells", [cell], groups["cell"])
+        _known("norms of cells", [norm] if norm else [], groups["norm"])
+    return names
 
 
 def _known(key: str, names: str | list[str] | None, existing: list[str]) -> list[str]:

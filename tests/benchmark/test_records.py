@@ -18,6 +18,7 @@ from tiers import rest_slow
 from torch import nn
 
 from las.nn.cells.ln_global import LNGlobalLSTMCell
+from las.nn.cells.norms import LayerNorm, RMSNorm
 from las.nn.kernels import choice
 from las.nn.kernels.base import unroll
 from las.runtime import progress
@@ -72,6 +73,11 @@ def test_every_kernel_and_baseline_has_a_row_or_a_reason(measured: list[records.
     assert "padding" in refused["naive"]
     assert refused["lstm_best"] == "needs a GPU" and "minutes to compile" in refused["plain_compiled"]
     assert {"plain", "lstm", "lstm_packed"}.isdisjoint(refused)
+
+
+def test_a_cell_may_have_another_norm() -> None:
+    norms = {name: lstm.cell_of(name)(2, 3).gate_norm for name in ("ln_joined", "ln_joined/rms")}
+    assert {name: type(norm) for name, norm in norms.items()} == {"ln_joined": LayerNorm, "ln_joined/rms": RMSNorm}
 
 
 def test_a_row_says_how_it_was_made(measured: list[records.Row]) -> None:
@@ -214,6 +220,7 @@ def test_works_take_turns_and_the_slow_ones_sit_out(monkeypatch: pytest.MonkeyPa
             ("kernels=[plian]", "kernels 'plian' plain"),
             ("baselines=[lstm_pakced]", "baselines 'lstm_pakced' lstm_packed"),
             ("cells=[ln_gloabl]", "cells 'ln_gloabl' ln_global"),
+            ("cells=[ln_global/rmss]", "norms cells 'rmss' rms"),
             ("dtype=float23", "dtype 'float23' float32"),
             ("device=cupu", "device=cupu cpu"),
             ("repeat=3", "'repeat' configs/benchmark.yaml repeats"),
