@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from las.config import build
-from las.nn.cells.base import RecurrentCell, State, values_are_unknown
+from las.nn.cells.base import LSTMCell, RecurrentCell, State, values_are_unknown
 from las.nn.cells.gru import GRUCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
@@ -62,7 +62,8 @@ class LSTM(nn.Module):
         dtype: their type, a floating one.
         cell: an option of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
             (input_size, hidden_size, **options) to a cell.
-        options: of the cell, for example `cell_norm="output"` or `forget_bias=1.0`. `bias=True` and `proj_size=0`, as
+        options: of the cell, for example `cell_norm="output"`, `forget_bias=1.0`, or `norm="rms"`, an option of
+            `configs/norm` by its name. `bias=True` and `proj_size=0`, as
             `torch.nn.LSTM` has them, are taken for every cell.
 
     Raises ConfigError for a cell or an option that does not exist, and for sizes that cannot be.
@@ -344,6 +345,14 @@ def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[
 
 
 def _factory(cell: str | CellFactory | Callable[..., RecurrentCell], options: dict[str, Any]) -> CellFactory:
+    for name, given in {"cell": cell, "norm": options.get("norm")}.items():
+        if isinstance(given, nn.Module):
+            kind = type(given).__name__
+            raise ArgumentError(f"{name} is one {kind}, but each layer makes its own: give the class, {name}={kind}")
+    if cell in (RecurrentCell, LSTMCell):
+        raise ArgumentError(f"cell={cell} is a base class without equations: cell='lstm' is the plain LSTM")
+    if isinstance(norm := options.get("norm"), str):
+        options = options | {"norm": build.build(build.option("norm", norm), where="norm")}
     if isinstance(cell, str):
         card = build.option("cell", cell)
         options = _own_options(build.parameters(build.resolve(card["_target_"])).__contains__, options)

@@ -1,8 +1,6 @@
 """suite=lstm: one recurrent layer (or a stack), forward alone and forward + backward, every kernel and baseline."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -58,8 +56,8 @@ def measure(settings: Settings) -> Iterator[Group]:
 def cell_of(name: str) -> CellFactory:
     """Return the cell of a name: `ln_joined`, or `ln_joined/rms` for an option of configs/norm inside it."""
     cell, _, norm = name.partition("/")
-    factory: Any = build(option("cell", cell), where=name)
-    return partial(factory, norm=build(option("norm", norm), where=name)) if norm else factory
+    factory: CellFactory = build(option("cell", cell) | ({"norm": option("norm", norm)} if norm else {}), where=name)
+    return factory
 
 
 def measured(settings: Settings, name: str, cells: Mapping[str, CellFactory]) -> list[Row]:

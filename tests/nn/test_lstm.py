@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 import las
 from las.config import build
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.cells.norms import RMSNorm
 from las.nn.lstm import LSTM
 from las.runtime.errors import ConfigError
 
@@ -173,6 +174,11 @@ def test_it_is_pickled_copied_and_shown() -> None:
         ({"dtype": torch.int64}, r"dtype=torch.int64 is no floating type"),
         ({"dropout": True, "num_layers": 2}, r"dropout=true should be a number"),
         ({"cell_norm": "all"}, r"cell_norm='all' does not exist"),
+        ({"norm": "rmss"}, r"norm='rmss': .* Did you mean rms"),
+        ({"norm": RMSNorm()}, r"norm is one RMSNorm, .* norm=RMSNorm$"),
+        ({"cell": LNJoinedLSTMCell(INPUT, HIDDEN)}, r"cell is one LNJoinedLSTMCell, .* cell=LNJoinedLSTMCell$"),
+        ({"cell": las.LSTMCell}, r"LSTMCell.* is a base class without equations: cell='lstm'"),
+        ({"cell": las.RecurrentCell}, r"RecurrentCell.* is a base class without equations"),
         ({"num_layers": 0}, r"num_layers=0 must be at least 1"),
         ({"dropout": 1.5}, r"dropout=1.5 must be from 0 to 1"),
     ],
@@ -180,6 +186,12 @@ def test_it_is_pickled_copied_and_shown() -> None:
 def test_what_cannot_be_made_is_explained(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LSTM(INPUT, HIDDEN, **options)
+
+
+@pytest.mark.parametrize("cell", ["ln_joined", LNJoinedLSTMCell])
+def test_a_norm_may_be_given_by_its_name(cell: Any) -> None:
+    lstm = LSTM(INPUT, HIDDEN, 2, cell=cell, norm="rms")
+    assert sum(isinstance(module, RMSNorm) for module in lstm.modules()) == 2
 
 
 def test_arguments_after_num_layers_are_named_as_torch_orders_them() -> None:
