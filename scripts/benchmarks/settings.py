@@ -19,6 +19,8 @@ from las.storage import run_directory
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ON_DEVICE = {"cpu": ("float32", 7, ON_CPU), "cuda": ("bfloat16", 50, ON_CUDA)}
 """Defaults by device: type, repeats, shapes."""
+TRAINED = ("model", "recipe", "growth", "loader")
+"""Suites of updates, whose products have the type that `trainer.precision` says."""
 
 KEYS = {
     "shapes": list[str] | None,
@@ -83,9 +85,11 @@ def settings(config: Config, suite: str, command: str) -> Settings:
     device = devices.pick(config["device"])
     dtype, repeats, names = ON_DEVICE[device.type]
     if suite != "lstm":
-        dtype = "float32"
+        products = devices.precision(config["trainer"]["precision"] if suite in TRAINED else "fp32")
+        dtype = str(products).removeprefix("torch.")
         if config["dtype"] not in (None, dtype):
-            raise ConfigError(f"dtype={config['dtype']}: only suite=lstm measures another type than {dtype}")
+            instead = "give trainer.precision instead" if suite in TRAINED else "only suite=lstm measures other types"
+            raise ConfigError(f"dtype={config['dtype']}: {instead}; suite={suite} measures {dtype} here")
     if len(config["seconds"]) != 2:
         raise ConfigError(f"seconds={config['seconds']} should be two durations, [shortest,longest]")
     if not 0 < config["seconds"][0] <= config["seconds"][1]:

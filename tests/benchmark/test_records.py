@@ -241,8 +241,11 @@ def test_one_name_needs_no_brackets_and_only_layers_have_types() -> None:
     config = main.compose("benchmark", ["shapes=C1", "cells=lstm", "device=cpu"])
     found = settings.settings(config, "lstm", "")
     assert (list(found.shapes), found.cells) == (["C1"], ["lstm"])
-    with pytest.raises(ConfigError, match="only suite=lstm"):
-        settings.settings(config | {"dtype": "bfloat16"}, "model", "")
+    for suite, says in {"decode": "only suite=lstm", "model": "trainer.precision"}.items():
+        with pytest.raises(ConfigError, match=says):
+            settings.settings(config | {"dtype": "bfloat16"}, suite, "")
+    rounded = main.compose("benchmark", ["trainer.precision=bf16", "device=cpu"])
+    assert settings.settings(rounded, "recipe", "").dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("terminal", [True, False])
