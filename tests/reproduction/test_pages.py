@@ -165,7 +165,11 @@ FIGURES = {
         "how_much_ln-open-synthetic_hard": 50,
     },
     **dict.fromkeys(("bo18_controls-open-synthetic_hard", "bo18_published-open-synthetic_hard"), 40),
-    **{"z20_controls-open-synthetic_hard": 46, "z20_hybrid_controls-open-synthetic_hard": 38},
+    **{
+        "norms-open-synthetic_hard": 46,
+        "z20_controls-open-synthetic_hard": 46,
+        "z20_hybrid_controls-open-synthetic_hard": 38,
+    },
     **{
         "ln_with_specaugment-open-synthetic_hard": 24,
         "z20_rates-open-synthetic_hard": 32,
