@@ -63,8 +63,8 @@ class LSTM(nn.Module):
         cell: an option of `configs/cell` by its name (`ln_global`, `lstm`, ...), a cell class, or a function from
             (input_size, hidden_size, **options) to a cell.
         options: of the cell, for example `cell_norm="output"`, `forget_bias=1.0`, or `norm="rms"`, an option of
-            `configs/norm` by its name. `bias=True` and `proj_size=0`, as
-            `torch.nn.LSTM` has them, are taken for every cell.
+            `configs/norm` by its name. `bias=True` and `proj_size=0`, as `torch.nn.LSTM` has them, are taken for every
+            cell.
 
     Raises ConfigError for a cell or an option that does not exist, and for sizes that cannot be.
     """

@@ -23,6 +23,7 @@ from tiers import rest_slow
 import las
 from las.nn.cells.base import CELL_NORMS
 from las.nn.cells.norms import CellNorm, DynamicTanh, LayerNorm, NoNorm, RMSNorm
+from las.runtime.errors import ConfigError
 
 ALPHA = 0.75
 Array = NDArray[np.float64]
@@ -95,6 +96,11 @@ def test_a_cell_with_a_norm_is_the_cell_with_its_equation_in_the_place_of_layer_
         assert set(cells[0].state_dict()) == {name for name in other.state_dict() if "alpha" not in name}
         other.load_state_dict(cells[0].state_dict(), strict=False)
         assert not torch.allclose(run(other, x, state), run(cells[0], x, state))
+
+
+def test_dynamic_tanh_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="alpha=0: .* 0.5"):
+        las.LSTM(INPUT, HIDDEN, cell="ln_joined", norm=partial(DynamicTanh, 0.0))
 
 
 @compiles
