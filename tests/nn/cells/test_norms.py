@@ -99,7 +99,7 @@ def test_a_cell_with_a_norm_is_the_cell_with_its_equation_in_the_place_of_layer_
 
 
 def test_dynamic_tanh_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="alpha=0: .* 0.5"):
+    with pytest.raises(ConfigError, match=r"alpha=0: .* 0\.5"):
         las.LSTM(INPUT, HIDDEN, cell="ln_joined", norm=partial(DynamicTanh, 0.0))
 
 
