@@ -134,10 +134,7 @@ def against_time(rows: Sequence[Dots], unit: str) -> Markup:
     """Return the mean of each row with its interval over its milliseconds per update; empty for fewer than two rows."""
     figure = None if missing() else against_time_figure(rows, unit)
     title = f"{unit} against milliseconds per update"
-    note = (
-        "Means with their 95 % intervals. Times are those of the fastest stretch between validations of each training."
-    )
-    return Markup("") if figure is None else _markup(figure, title, note=note, css="dots")
+    return Markup("") if figure is None else _markup(figure, title, note=AGAINST_TIME, css="dots")
 
 
 def against_time_figure(rows: Sequence[Dots], unit: str) -> Any:

@@ -188,13 +188,11 @@ class CppRecurrence(torch.autograd.Function):
             if ctx.needs_input_grad[1]:
                 for part, grads in zip(parts, gradients, strict=True):
                     d_packed = ctx.plan.library.product(grads.source, part.source, d_packed)
-            for number, grads in enumerate(gradients):
-                if packed is None:
-                    scales = _of_scales(ctx.plan, parts[number], grads, traces[number].projected)
-                    source = ctx.plan.rows.unpack(grads.source)
-                else:
-                    source = ctx.plan.library.product(grads.source.t(), packed)
-                    scales = _of_scales(ctx.plan, parts[number], grads._replace(source=source), parts[number].source)
+            for number, (part, trace, grads) in enumerate(zip(parts, traces, gradients, strict=True)):
+                source = grads.source if packed is None else ctx.plan.library.product(grads.source.t(), packed)
+                read = trace.projected if packed is None else part.source
+                scales = _of_scales(ctx.plan, part, (source, read), (grads.weight, part.weight))
+                source = ctx.plan.rows.unpack(source) if packed is None else source
                 gradients[number] = grads._replace(source=source, **scales)
         d_frames = None if d_packed is None else ctx.plan.rows.unpack(d_packed)
         return None, d_frames, *chain.from_iterable(gradients)
@@ -267,15 +265,15 @@ def _backward(
     return gradients
 
 
-def _of_scales(plan: CppPlan, part: CppPart, grads: CppPart, source: Tensor) -> dict[str, Tensor | None]:
-    """Return the gradients of the scales of dynamic tanh, from those of U and of `source`, W or W x.
+def _of_scales(
+    plan: CppPlan, part: CppPart, of_input: tuple[Tensor, Tensor], of_state: tuple[Tensor, Tensor]
+) -> dict[str, Tensor | None]:
+    """Return the gradients of the scales of dynamic tanh, from W (or W x) and U, each behind its gradient.
 
     tanh(alpha (W x + U h)) depends on alpha W and alpha U alone, so alpha dL/d(alpha) is <W, dL/dW> + <U, dL/dU>.
     """
-    of_input, of_state = [(grads.source, source)], [(grads.weight, part.weight)]
-    if plan.gate_norm != APART:
-        of_state += of_input
-    scaled = {"input_scale": (part.input_scale, of_input), "scale": (part.scale, of_state)}
+    together = [of_state] if plan.gate_norm == APART else [of_state, of_input]
+    scaled = {"input_scale": (part.input_scale, [of_input]), "scale": (part.scale, together)}
     return {
         name: sum(torch.dot(grad.flatten(), own.flatten()) for grad, own in pairs) / scale
         for name, (scale, pairs) in scaled.items()
