@@ -8,17 +8,19 @@ sentence boundary never occurs inside a sentence, so its id is free. The loss is
 Next to a speller it drives the listener towards a monotonic alignment, which attention alone has to learn.
 """
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from las.config.build import require
 from las.nn.dropout import Dropout
-from las.nn.normalisation import Lengths
+from las.nn.normalisation import Lengths, mask_of, reverse
 from las.runtime.errors import ConfigError
 
 BLANK = 0
@@ -80,10 +82,103 @@ def loss(output: CTCOutput, targets: Int[Tensor, "batch tokens"], num_tokens: Le
     A target needs a state for each token and one between two that are equal. An utterance with fewer states has
     probability zero; it adds nothing (training filters them out beforehand).
     """
+    if output.num_states.device.type != "cpu":  # which torch's function would wait for
+        log_probs = output.log_probs.to(torch.promote_types(output.log_probs.dtype, torch.float32))
+        return -log_likelihoods(log_probs, targets, output.num_states, num_tokens).sum()
     by_state = output.log_probs.float().transpose(0, 1)
     return nn.functional.ctc_loss(
         by_state, targets, output.num_states, num_tokens, blank=BLANK, reduction="sum", zero_infinity=True
     )
+
+
+def log_likelihoods(
+    log_probs: Float[Tensor, "batch states vocab"],
+    targets: Int[Tensor, "batch tokens"],
+    num_states: Lengths,
+    num_tokens: Lengths,
+) -> Float[Tensor, "batch"]:
+    """Return log p(tokens | states) of each utterance, 0 where it is impossible, with lengths on any device.
+
+    Some operations for each state are started, and nothing is waited for. There is no second derivative.
+    """
+    return cast(Tensor, _LogLikelihood.apply(log_probs, targets, num_states, num_tokens))
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """Log-likelihoods [batch] by `occupancies`, which are their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, log_probs: Tensor, targets: Tensor, num_states: Tensor, num_tokens: Tensor) -> Tensor:
+        log_likelihoods, of_blank, of_tokens = occupancies(log_probs, targets, num_states, num_tokens)
+        ctx.vocab_size = log_probs.shape[-1]
+        ctx.save_for_backward(of_blank, of_tokens, targets)
+        return log_likelihoods
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_blank, of_tokens, targets = ctx.saved_tensors
+        found = of_blank.new_zeros(*of_blank.shape, ctx.vocab_size)
+        found.scatter_add_(2, targets.unsqueeze(1).expand_as(of_tokens), of_tokens)
+        found[..., BLANK] = of_blank
+        return gradient.view(-1, 1, 1) * found, None, None, None
+
+
+@torch.no_grad()
+def occupancies(
+    log_probs: Float[Tensor, "batch states vocab"],
+    targets: Int[Tensor, "batch tokens"],
+    num_states: Lengths,
+    num_tokens: Lengths,
+) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch states"], Float[Tensor, "batch states tokens"]]:
+    """Return log-likelihoods, 0 where there is no path, and the probabilities that a path has the blank at a state, and
+    each token there.
+
+    beta, what follows a place, is alpha of the utterance read backwards: both come from one loop (Graves et al. 2006,
+    equations 6 to 16; here both count the emission of their own place).
+    """
+    states, places = num_states.clamp(max=log_probs.shape[1]), 2 * num_tokens + 1
+    read = _emissions(log_probs, targets)
+    ahead, behind = _alphas([read, _emissions(reverse(log_probs, states), reverse(targets, num_tokens))])
+    behind = reverse(reverse(behind, states).transpose(1, 2), places).transpose(1, 2)
+    last = (states - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, ahead.shape[2])
+    is_end = mask_of(places, ahead.shape[2]) & ~mask_of(places - 2, ahead.shape[2])
+    log_likelihoods = ahead.gather(1, last).squeeze(1).masked_fill(~is_end, -math.inf).logsumexp(1)
+    possible = (log_likelihoods > -math.inf) & (states > 0)
+    log_likelihoods = log_likelihoods.masked_fill(~possible, 0.0)
+    exists = mask_of(states * possible, ahead.shape[1]).unsqueeze(2) & mask_of(places, ahead.shape[2]).unsqueeze(1)
+    exists = exists & (read.at_places > -math.inf)  # elsewhere all three terms are infinite
+    taken = (ahead + (behind - read.at_places) - log_likelihoods.view(-1, 1, 1)).exp().masked_fill(~exists, 0.0)
+    return log_likelihoods, taken[..., ::2].sum(2), taken[..., 1::2]
+
+
+class _Emissions(NamedTuple):
+    """Log-probabilities of blank, first token, blank, second token, ..., blank, and where a path may skip a blank."""
+
+    at_places: Float[Tensor, "batch states places"]
+    skips: Bool[Tensor, "batch places"]
+
+
+def _emissions(log_probs: Float[Tensor, "batch states vocab"], targets: Int[Tensor, "batch tokens"]) -> _Emissions:
+    labels = targets.new_full((len(targets), 2 * targets.shape[1] + 1), BLANK)
+    labels[:, 1::2] = targets
+    skips = torch.zeros_like(labels, dtype=torch.bool)
+    skips[:, 1:2] = True  # from before the first blank
+    skips[:, 3::2] = labels[:, 3::2] != labels[:, 1:-2:2]
+    return _Emissions(log_probs.gather(2, labels.unsqueeze(1).expand(-1, log_probs.shape[1], -1)), skips)
+
+
+def _alphas(read: Sequence[_Emissions]) -> Sequence[Float[Tensor, "batch states places"]]:
+    """Return the log-probabilities of all beginnings of paths that end at each state and place."""
+    emissions, skips = (torch.cat(parts) for parts in zip(*read, strict=True))
+    closed = torch.zeros_like(emissions[:, 0]).masked_fill(~skips, -math.inf)
+    # Two columns stand before the first place; a path begins in the second.
+    alphas = emissions.new_full((emissions.shape[1] + 1, len(emissions), emissions.shape[2] + 2), -math.inf)
+    alphas[0, :, 1] = 0.0
+    for before, after, emission in zip(alphas, alphas[1:], emissions.unbind(1), strict=False):
+        entered = torch.logaddexp(before[:, 2:], before[:, 1:-1])
+        torch.add(torch.logaddexp(entered, before[:, :-2] + closed), emission, out=after[:, 2:])
+    return alphas[1:, :, 2:].transpose(0, 1).chunk(len(read))
 
 
 def align(log_probs: Float[Tensor, "states vocab"], tokens: Sequence[int]) -> list[tuple[int, int]]:

@@ -92,6 +92,7 @@ class CTCModel(SpeechModel):
     (torch.Size([2, 25, 30]), tensor([25, 14]))
     """
 
+    one_graph = True
     ctc: CTC
 
     def __init__(
@@ -122,7 +123,12 @@ class CTCModel(SpeechModel):
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> CTCModelOutput:
         """Return the output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        return CTCModelOutput(*self._heard(*self.augmented(batch, augment)))
+        return self.forward_features(*self.augmented(batch, augment), batch.targets)
+
+    def forward_features(
+        self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]
+    ) -> CTCModelOutput:
+        return CTCModelOutput(*self._heard(features, num_frames))
 
     def _heard(self, features: Rows, num_frames: Lengths) -> tuple[CTCOutput, CTCOutput | None]:
         """Return the output of CTC, and of that on a lower layer if there is one."""

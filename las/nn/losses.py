@@ -71,6 +71,10 @@ class TrainingLoss(ScheduledModule):
     (12.0, 1.0)
     """
 
+    one_graph = False
+    """True where a class, which says so itself, has an `objective` that starts the same kernels for all batches of the
+    same shapes, with lengths on the device of the model and no other numbers that change: see `Trainable.one_graph`."""
+
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if reduction not in REDUCTIONS:
@@ -112,6 +116,7 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         smoothed: tokens that share the smoothing: `all`, or the `others` than the true one (RETURNN).
     """
 
+    one_graph = True
     smoothing: float
 
     def __init__(
@@ -126,20 +131,20 @@ class LabelSmoothedCrossEntropy(TrainingLoss):
         self, logits: Float[Tensor, "batch steps vocab"], targets: Int[Tensor, "batch tokens"], num_tokens: Lengths
     ) -> TokenLoss:
         """Return sums over a batch. `logits` has one step more than `targets`, for the end of the sentence (id 0)."""
-        mask = mask_of(num_tokens + 1, logits.shape[1])
-        places = mask.flatten().nonzero().squeeze(1).to(logits.device, non_blocking=True)
+        steps, device = logits.shape[1], logits.device
+        mask = mask_of(num_tokens + 1, steps, device)
         # Padding of the targets is 0, the boundary, so the step after the last token already asks for the end.
-        is_token = mask_of(num_tokens, logits.shape[1], logits.device)
+        is_token = mask_of(num_tokens, steps, device)
         expected = nn.functional.pad(targets, (0, 1)).masked_fill(~is_token, 0)
         log_probs = torch.log_softmax(logits, dim=-1)
-        true = -log_probs.gather(-1, expected.unsqueeze(-1)).flatten()[places].sum()
-        uniform = -log_probs.mean(-1).flatten()[places].sum()
-        correct = (logits.argmax(-1) == expected).flatten()[places].sum()
+        true = -log_probs.gather(-1, expected.unsqueeze(-1)).squeeze(-1).masked_fill(~mask, 0.0).sum()
+        uniform = -log_probs.mean(-1).masked_fill(~mask, 0.0).sum()
+        correct = ((logits.argmax(-1) == expected) & mask).sum()
         smoothing, vocab_size = self.smoothing, logits.shape[-1]
         if self.smoothed == "others":  # the share of the true token in what all get is added
             smoothing *= vocab_size / (vocab_size - 1)
         loss = (1.0 - smoothing) * true + smoothing * uniform
-        return TokenLoss(loss, true.detach(), correct, mask.sum())
+        return TokenLoss(loss, true.detach(), correct, (num_tokens + 1).sum())
 
     def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Return the loss to minimise, summed over the tokens of a batch and the ends of its sentences.
@@ -164,6 +169,8 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
         ctc_weight: w, from 0 to 1.
     """
 
+    one_graph = True
+
     def __init__(
         self,
         smoothing: float | PiecewiseLinear = 0.0,
@@ -185,6 +192,8 @@ class JointCTCLoss(LabelSmoothedCrossEntropy):
 class CTCLoss(TrainingLoss):
     """The loss of CTC alone, -log p(tokens | states) (`las.nn.ctc`; Graves et al. 2006), summed or per token."""
 
+    one_graph = True
+
     def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         return ctc.loss(require_ctc(output), batch.targets, batch.num_tokens)
 
@@ -196,6 +205,8 @@ class IntermediateCTCLoss(TrainingLoss):
         upper: the loss of what stands above all layers; it says whether the sum or the mean is minimised.
         weight: w, from 0 to 1.
     """
+
+    one_graph = True
 
     def __init__(self, upper: TrainingLoss, weight: float = 0.3) -> None:
         super().__init__(upper.reduction)
@@ -218,6 +229,8 @@ class IntermediateCTCLoss(TrainingLoss):
 
 class TransducerLoss(TrainingLoss):
     """The loss of a transducer, -log p(tokens | states) (`las.nn.transducer`; Graves 2012), summed or per token."""
+
+    one_graph = True
 
     def objective(self, model: Trainable, output: Any, batch: TrainingBatch) -> Float[Tensor, ""]:
         """Return the loss to minimise, summed over a batch. Raises ConfigError for a model that is no transducer."""

@@ -1,6 +1,5 @@
 """Models: what the trainer asks of any model and of a speech model; Listen, Attend and Spell (Chan et al. 2016)."""
 
-import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -56,6 +55,9 @@ class Trainable(nn.Module, ABC):
 
     features: Features | None
     """Computes features from waveforms; None for a model that reads no audio."""
+    one_graph = False
+    """True where a class, which says so itself, has a `forward_features` that starts the same kernels for all batches
+    of the same shapes. With such a loss an update is one CUDA graph (`las.training.update_graphs`)."""
 
     @property
     def device(self) -> torch.device:
@@ -135,6 +137,13 @@ class SpeechModel(Trainable):
         for factor in self.listener.reductions:
             shift *= factor
         return shift
+
+    def forward_features(self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]) -> Any:
+        """Compute what `forward_batch` returns from augmented features. With `one_graph` it waits for nothing on a GPU.
+
+        `num_frames` may be on the device of the features.
+        """
+        raise TypeError(f"{type(self).__name__} must define forward_features")
 
     def augmented(
         self, batch: TrainingBatch, augment: FeatureAugmentation
@@ -290,6 +299,8 @@ class ListenAttendSpell(SpeechModel):
     >>> las.LabelSmoothedCrossEntropy(0.1)(output.logits, targets, num_tokens).loss.backward()
     """
 
+    one_graph = True
+
     def __init__(
         self,
         sample_rate: int,
@@ -313,21 +324,9 @@ class ListenAttendSpell(SpeechModel):
         """Return a line for the log of a run: the kernels of listener and speller on the model's device, and why."""
         return f"{self.listener.explain()}; {self.speller.explain(next(self.parameters()))}"
 
-    def listen(
-        self,
-        waveforms: Waveforms,
-        num_samples: Lengths,
-        change: Change | None = None,
-        levels: Levels | None = None,
-    ) -> tuple[AttentionMemory, Lengths]:
-        """Waveforms to the attention memory of the speller, and the number of states of each utterance.
-
-        `change` is applied to the features, e.g. SpecAugment while training. `levels` is that of `Listener.forward`.
-        """
-        features, num_frames = self.features(waveforms, num_samples)
-        if change is not None:
-            features = change(features, num_frames)
-        encoded, num_states = self.listener(features, num_frames, levels)
+    def listen(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[AttentionMemory, Lengths]:
+        """Waveforms to the attention memory of the speller, and the number of states of each utterance."""
+        encoded, num_states = self.listener(*self.features(waveforms, num_samples))
         return self.speller.attention.prepare(encoded, num_states), num_states
 
     def forward(
@@ -337,9 +336,19 @@ class ListenAttendSpell(SpeechModel):
         targets: Int[Tensor, "batch tokens"],
         change: Change | None = None,
     ) -> ModelOutput:
-        """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states]."""
+        """Teacher forcing: logits [batch, tokens + 1, vocab] and attention weights [batch, tokens + 1, states].
+
+        `change` is applied to the features, e.g. SpecAugment while training.
+        """
+        features, num_frames = self.features(waveforms, num_samples)
+        if change is not None:
+            features = change(features, num_frames)
+        return self._taught(features, num_frames, targets)
+
+    def _taught(self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]) -> ModelOutput:
         levels: Levels | None = None if self.intermediate_ctc is None else []
-        memory, num_states = self.listen(waveforms, num_samples, change, levels)
+        encoded, num_states = self.listener(features, num_frames, levels)
+        memory = self.speller.attention.prepare(encoded, num_states)
         output: SpellerOutput = self.speller(memory, targets)
         ctc_output = None if self.ctc is None else CTCOutput(self.ctc(memory.values), num_states)
         keys, values = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in memory[:2])
@@ -349,8 +358,12 @@ class ListenAttendSpell(SpeechModel):
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> ModelOutput:
         """Teacher forcing on a batch whose features are changed by `augment`, e.g. SpecAugment; logits in fp32."""
-        change = functools.partial(augment, keys=batch.keys, orders=self.features.orders)
-        output: ModelOutput = self(batch.waveforms, batch.num_samples, batch.targets, change)
+        return self.forward_features(*self.augmented(batch, augment), batch.targets)
+
+    def forward_features(
+        self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]
+    ) -> ModelOutput:
+        output = self._taught(features, num_frames, targets)
         return output._replace(logits=output.logits.float())
 
     def output_and_search_inputs(self, batch: TrainingBatch) -> tuple[ModelOutput, Decoder, Lengths]:

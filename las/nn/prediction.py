@@ -56,7 +56,7 @@ class PredictionNetwork(nn.Module):
     def forward(self, targets: Int[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens1 hidden"]:
         """Return the outputs after none, one, ... of the tokens; padding does not affect those before it."""
         rows = self.dropout(self.embedding(nn.functional.pad(targets, (1, 0), value=self.boundary)))
-        num_rows = torch.full((len(rows),), rows.shape[1])
+        num_rows = torch.full((len(rows),), rows.shape[1], device=rows.device)
         for layer in self.layers:
             rows = self.dropout(layer(rows, num_rows)[0])
         return rows

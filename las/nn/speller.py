@@ -257,7 +257,7 @@ class Speller(ScheduledModule):
             return "plain", ""
         if type(self.attention) not in cpu.FORMS:
             return "plain", f"{type(self.attention).__name__} is not among the compiled attentions"
-        if choice.capture_on(like.device) is not None:
+        if choice.has_graphs(like.device):
             return "replayed", ""
         wide = torch.promote_types(like.dtype, torch.float32)
         reason = parts[type(self.attention)].refusal(like.new_empty(0, dtype=wide))

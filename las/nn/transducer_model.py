@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn import transducer
 from las.nn.cells.base import State
-from las.nn.features import Features, Waveforms
+from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type
 from las.nn.listener import Listener
@@ -184,6 +184,7 @@ class TransducerModel(SpeechModel):
     True
     """
 
+    one_graph = True
     ctc = None
 
     def __init__(
@@ -211,8 +212,13 @@ class TransducerModel(SpeechModel):
 
     def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> TransducerOutput:
         """Return the arcs of the lattices of a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        encoded, num_states = self.listener(*self.augmented(batch, augment))
-        return TransducerOutput(self._decoder(encoded, num_states).arcs(batch.targets), num_states)
+        return self.forward_features(*self.augmented(batch, augment), batch.targets)
+
+    def forward_features(
+        self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]
+    ) -> TransducerOutput:
+        encoded, num_states = self.listener(features, num_frames)
+        return TransducerOutput(self._decoder(encoded, num_states).arcs(targets), num_states)
 
     def output_and_search_inputs(
         self, batch: TrainingBatch

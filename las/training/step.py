@@ -9,22 +9,29 @@ middle of a backward pass would leave the others waiting. Here it still takes pa
 processes try again together.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
+from las.nn.kernels import choice
+from las.nn.kernels.graphs import replayed
 from las.nn.losses import TrainingLoss
-from las.nn.model import Trainable
+from las.nn.model import SpeechModel, Trainable
 from las.runtime import devices, distributed
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import LasError, first_of
 from las.training.optimization import GradientTransform, WeightNoise
+from las.training.update_graphs import Inputs, UpdateGraphs
 
 BUCKET_BYTES = 4 * 2**20
 """Bytes of a bucket, unless one parameter has more: small enough to start early, large against the latency of a sum."""
@@ -40,6 +47,17 @@ class StepResult(NamedTuple):
     def finite(self) -> bool:
         """True if loss and gradient are finite; otherwise the update was skipped."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+def _result(values: Tensor) -> Callable[[], StepResult]:
+    """Start to read the shares of a loss and the norm of its gradient; what is returned waits for them."""
+    read = devices.read_later(values)
+
+    def result() -> StepResult:
+        *shares, norm = read()
+        return StepResult(sum(shares), norm)
+
+    return result
 
 
 class TrainingStep:
@@ -91,6 +109,10 @@ class TrainingStep:
         distributed.announce_step(step, [name for batch in batches for name in batch.ids])
         (targets,) = distributed.total(float(sum(map(self.model.num_targets, batches))))
         divisor = self.loss.divisor(targets)
+        if self.graphs is not None and len(batches) == 1 and self.micro_batch_size is None:
+            values = self.graphs(self._inputs(batches[0], divisor), partial(self._seed, step))
+            if values is not None:
+                return _result(values)
         with self.weight_noise.applied(self.model.named_parameters(), step):
             losses = self._gradient(batches, divisor, step)
         losses.append(self.gradients.change(self.model.named_parameters(), step))
@@ -110,13 +132,41 @@ class TrainingStep:
         optimiser: Any = self.optimiser
         optimiser.grad_scale, optimiser.found_inf = None, values.isfinite().all().logical_not().float()
         optimiser.step()
-        read = devices.read_later(values)
+        return _result(values)
 
-        def result() -> StepResult:
-            *shares, norm = read()
-            return StepResult(sum(shares), norm)
+    @functools.cached_property
+    def graphs(self) -> UpdateGraphs | None:
+        """Whole updates as CUDA graphs; None where an update is not one."""
+        model, loss = self.model, self.loss
+        if not (self.reads_later and choice.has_graphs(model.device) and isinstance(model, SpeechModel)):
+            return None
+        if self.weight_noise.std or not UpdateGraphs.serve(model, loss, self.gradients):
+            return None
+        return UpdateGraphs(model, loss, self.optimiser, self.gradients, self.precision)
 
-        return result
+    def _inputs(self, batch: Batch, divisor: float) -> Inputs:
+        """Return what an update reads, of one of few shapes. Padding adds nothing to any sum."""
+        assert isinstance(self.model, SpeechModel)
+        samples, tokens = (replayed.bucket(each.shape[1]) - each.shape[1] for each in (batch.waveforms, batch.targets))
+        wider = replace(batch, waveforms=functional.pad(batch.waveforms, (0, samples)))
+        device = batch.waveforms.device
+        with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
+            features, num_frames = self.model.augmented(wider, self.augment.features)
+        lengths = torch.stack([num_frames, batch.num_tokens]).to(device, non_blocking=True)
+        rates = [divisor, *(group["lr"] for group in self.optimiser.param_groups)]
+        numbers = torch.tensor(rates, dtype=torch.float32).to(device, non_blocking=True)
+        return Inputs(
+            features=features,
+            num_frames=lengths[0],
+            targets=functional.pad(batch.targets, (0, tokens)),
+            num_tokens=lengths[1],
+            divisor=numbers[0],
+            rates=numbers[1:],
+            left_out=torch.zeros((), dtype=torch.bool, device=device),
+        )
+
+    def _seed(self, step: int) -> None:
+        devices.seed_update(self.seed, step, distributed.rank())
 
     def _gradient(self, batches: Sequence[Batch], divisor: float, step: int) -> list[Tensor]:
         """Compute this process's share of the loss, a term for each micro-batch, and the gradient of all processes.
@@ -124,7 +174,7 @@ class TrainingStep:
         If memory runs out in one of them, all compute again in smaller micro-batches.
         """
         while True:
-            devices.seed_update(self.seed, step, distributed.rank())
+            self._seed(step)
             self.optimiser.zero_grad(set_to_none=True)
             self.gradient_sum.begin()
             failed, losses = False, list[Tensor]()
@@ -161,6 +211,8 @@ class TrainingStep:
                 "Leave out the longest with limits.longest_s=..., or take a smaller model"
             )
         self.optimiser.zero_grad(set_to_none=True)
+        if self.graphs is not None:
+            self.graphs.stop()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         self.micro_batch_size = at_once // 2

@@ -190,7 +190,7 @@ def _losses(settings: Settings, subject: Subject, steps: int) -> Iterator[Row]:
     quiet = replace(subject, make=partial(demo, dropout=0.0, input_noise=0.0))
     batch = quiet.batch().to(settings.device)
     losses = []
-    for off in (contextlib.nullcontext(), patch.object(choice, "capture_on", lambda device: None)):
+    for off in (contextlib.nullcontext(), patch.object(choice, "has_graphs", lambda device: False)):
         with off:
             update = quiet.step("fp32", settings.device)
             losses.append([float(update([batch], number).loss) for number in range(1, steps + 1)])

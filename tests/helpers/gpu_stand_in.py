@@ -22,7 +22,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from las.runtime import devices
 
@@ -47,6 +47,10 @@ WAITING = {
     aten.is_nonzero.default: "bool",
 }
 """Operations whose result, or the shape of it, the host waits for, by what one writes."""
+
+
+recording: list[object] = []
+"""Graphs that are being captured, which the memory of the host may not be copied into."""
 
 
 class StandInGPU:
@@ -81,6 +85,17 @@ class StandInGPU:
         self.waits[f"{operation} at {place}"] += 1
 
 
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """Yield the tensors among the arguments or results of an operation."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for each in tree:
+            yield from tensors_in(each)
+    elif isinstance(tree, dict):
+        yield from tensors_in([*tree.values()])
+
+
 class Operations(TorchDispatchMode):
     """Sees every operation, below automatic differentiation."""
 
@@ -101,12 +116,12 @@ class _Placed(Operations):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        given = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
+        given = [*tensors_in((args, kwargs))]
         device = self._device(func, args, given)
         result = func(*args, **kwargs)
         own = {each.untyped_storage()._cdata for each in given}
-        for each in tree_flatten(result)[0]:
-            if device is not None and isinstance(each, Tensor) and each.untyped_storage()._cdata not in own:
+        for each in tensors_in(result) if device is not None else ():
+            if each.untyped_storage()._cdata not in own:
                 self.gpu.claim(each, device)
         return result
 
@@ -162,7 +177,7 @@ class _Functions(TorchFunctionMode):
         if isinstance(func, OpOverload):  # called by `_Placed`
             return func(*args, **kwargs)
         gpu = self.gpu
-        gpu.factory = not any(isinstance(each, Tensor) for each in tree_flatten((args, kwargs))[0])
+        gpu.factory = next(tensors_in((args, kwargs)), None) is None
         try:
             return self._call(func, args, kwargs)
         finally:
@@ -206,8 +221,10 @@ class _Functions(TorchFunctionMode):
             return self._to(data, _device(device) if device is not None else self.gpu.device(data), kwargs, False)
         result: Tensor = func(data, **kwargs)
         self.gpu.claim(result, CPU if device is None else _device(device))
-        if self.gpu.device(result) == GPU and result.numel() > 1:
-            self.gpu.wait("copy")
+        if self.gpu.device(result) == GPU:
+            _refuse_recording()
+            if result.numel() > 1:
+                self.gpu.wait("copy")
         return result
 
     def _parsed_to(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -228,12 +245,18 @@ class _Functions(TorchFunctionMode):
         result = tensor.to(**rest)
         if before == device:
             return result
+        _refuse_recording()
         if not non_blocking or device == CPU:
             self.gpu.wait("copy")
         if result.untyped_storage()._cdata == tensor.untyped_storage()._cdata:
             result = result.clone()
         self.gpu.claim(result, device)
         return result
+
+
+def _refuse_recording() -> None:
+    if recording:
+        raise RuntimeError("Cannot copy between CPU and CUDA tensors during CUDA graph capture")
 
 
 def _device(named: torch.device | str | int) -> torch.device:

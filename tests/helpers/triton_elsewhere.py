@@ -18,6 +18,7 @@ from kernel_cases import Case, Form, results
 from torch import Tensor
 
 from las.nn.kernels import choice
+from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton import division
 from las.nn.kernels.triton.plan import TritonPlan
 
@@ -58,6 +59,12 @@ def results_of(form: Form, case: Case, kernel: str = "triton", units: int = 16) 
         return results(form, triton, case).all()
     with mock.patch.object(division, "OWN", units), interpreted_grid.side_by_side():
         return results(form, choice.KERNELS[kernel], case).all()
+
+
+def recorded(form: Form, case: Case) -> list[Tensor]:
+    """Values and gradients as within a graph of a whole update, whose loops are its own."""
+    with mock.patch.object(capture, "is_recording", lambda device: True), mock.patch.object(capture, "cached", None):
+        return results(form, triton, case).all()
 
 
 def relaid(case: layouts.Recurrence, chosen: list[str], kernel: str = "triton") -> list[Tensor]:

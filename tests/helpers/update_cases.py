@@ -1,6 +1,7 @@
 """Batches and updates of the tiny model for tests."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,12 +10,14 @@ from tiny import MODEL
 from las.config.build import build, compose
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
-from las.nn.losses import LabelSmoothedCrossEntropy
-from las.nn.model import ListenAttendSpell
+from las.data.tokenizers import Characters
+from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
+from las.nn.model import ListenAttendSpell, SpeechModel
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 
 UTTERANCE = "++model.features.normalisation=utterance"
+LETTERS = Characters("abcdefgh ")
 STILL = [*MODEL, UTTERANCE, "model.listener.dropout=0.0", "model.listener.input_noise=0.0", "model.speller.dropout=0.0"]
 
 
@@ -52,3 +55,29 @@ def limited(of: TrainingStep, monkeypatch: pytest.MonkeyPatch, most: int) -> lis
 
     monkeypatch.setattr(of, "_part", fake)
     return tried
+
+
+def training(*overrides: str, device: str = "cuda") -> TrainingStep:
+    """Updates of the tiny model, its parts made by the cards, on a GPU."""
+    torch.manual_seed(1)
+    config = compose("train", list(overrides))
+    model: SpeechModel = build(config["model"], where="model")(16000, LETTERS.size)
+    loss: TrainingLoss = build(config["loss"], where="loss")
+    loss.bind(SimpleNamespace(tokens=LETTERS, normalise=str.split))
+    return TrainingStep(
+        model.to(device),
+        loss,
+        build(config["optim"], where="optim")(model.parameters()),
+        build(config["gradients"], where="gradients"),
+        build(config["weight_noise"], where="weight_noise"),
+        build(config["augment"], where="augment"),
+        1,
+        config["trainer"]["precision"],
+    )
+
+
+def keyed(given: Batch, device: str = "cuda") -> Batch:
+    """A batch on the GPU with the seeds of its augmentation."""
+    return Batch(
+        given.ids, given.waveforms, given.num_samples, given.targets, given.num_tokens, tuple(range(len(given.ids)))
+    ).to(device)

@@ -3,9 +3,11 @@
 import itertools
 import math
 
+import hypothesis.strategies as st
 import pytest
 import torch
-from torch import Tensor
+from hypothesis import given
+from torch import Tensor, nn
 
 from las.nn import ctc
 from las.nn.ctc import CTCOutput
@@ -36,6 +38,32 @@ def test_equals_the_sum_over_all_paths() -> None:
         by_all_paths(log_probs[row, : num_states[row]], targets[row, : num_tokens[row]].tolist()) for row in range(3)
     )
     assert float(ctc.loss(CTCOutput(log_probs, num_states), targets, num_tokens)) == pytest.approx(expected, rel=1e-5)
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(2, 5), st.integers(1, 5)), seed=st.integers(0, 99)
+)
+def test_likelihoods_with_lengths_anywhere_are_those_of_torch(sizes: tuple[int, int, int, int], seed: int) -> None:
+    """And gradients, with utterances of no states, no tokens, and more tokens than states have room for."""
+    (batch, states, vocab, tokens), generator = sizes, torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(batch, states, vocab, generator=generator, dtype=torch.float64)
+    targets = torch.randint(1, vocab, (batch, tokens), generator=generator)
+    num_tokens, num_states = (torch.randint(0, most + 1, (batch,), generator=generator) for most in (tokens, states))
+    shares = torch.rand(batch, generator=generator, dtype=torch.float64)
+
+    def by_torch(log_probs: Tensor) -> Tensor:
+        given = log_probs.transpose(0, 1), targets, num_states, num_tokens
+        return nn.functional.ctc_loss(*given, blank=ctc.BLANK, reduction="none", zero_infinity=True)
+
+    def ours(log_probs: Tensor) -> Tensor:
+        return -ctc.log_likelihoods(log_probs, targets, num_states, num_tokens)
+
+    results = []
+    for losses in (by_torch, ours):
+        given = logits.clone().requires_grad_()
+        found = losses(given.log_softmax(-1))
+        results.append([found, *torch.autograd.grad((shares * found).sum(), given)])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 
 
 def test_padded_states_do_not_count() -> None:

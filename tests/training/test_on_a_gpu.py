@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,12 +13,11 @@ from graph_stand_in import graphs
 from tiers import needs_gpu, rest_slow
 from tiny import MODEL
 from torch import nn
-from update_cases import batch
+from update_cases import LETTERS, batch, keyed, training
 
-from las.config.build import build, compose, config_directory
+from las.config.build import config_directory
 from las.data.augmentation.augmentation import Augmentation
 from las.data.loader import Batch
-from las.data.tokenizers import Characters
 from las.decoding.base import Hypothesis, Search
 from las.decoding.hybrid.phone_bigram import PhoneBigramSearch
 from las.decoding.scorers.base import SearchComponent
@@ -33,12 +31,11 @@ from las.lm import arpa, kneser_ney
 from las.lm.lstm import LSTMLanguageModel
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.kernels.graphs.replayed import bucket
-from las.nn.losses import LabelSmoothedCrossEntropy, TrainingLoss
+from las.nn.losses import LabelSmoothedCrossEntropy
 from las.nn.model import SpeechModel
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import TrainingStep
 
-LETTERS = Characters("abcdefgh ")
 WAITS = 1
 """Greatest number of waits for an update: its loss and the norm of its gradient are read at once."""
 
@@ -46,32 +43,6 @@ WAITS = 1
 def cards(group: str, *without: str) -> list[str]:
     """Names of the cards of a group."""
     return [path.stem for path in sorted((config_directory() / group).glob("*.yaml")) if path.stem not in without]
-
-
-def training(*overrides: str, device: str = "cuda") -> TrainingStep:
-    """The first update of a training of the tiny model, its parts made by the cards, on the GPU."""
-    torch.manual_seed(1)
-    config = compose("train", list(overrides))
-    model: SpeechModel = build(config["model"], where="model")(16000, LETTERS.size)
-    loss: TrainingLoss = build(config["loss"], where="loss")
-    loss.bind(SimpleNamespace(tokens=LETTERS, normalise=str.split))
-    return TrainingStep(
-        model.to(device),
-        loss,
-        build(config["optim"], where="optim")(model.parameters()),
-        build(config["gradients"], where="gradients"),
-        build(config["weight_noise"], where="weight_noise"),
-        build(config["augment"], where="augment"),
-        1,
-        config["trainer"]["precision"],
-    )
-
-
-def keyed(given: Batch, device: str = "cuda") -> Batch:
-    """A batch on the GPU with the seeds of its augmentation."""
-    return Batch(
-        given.ids, given.waveforms, given.num_samples, given.targets, given.num_tokens, tuple(range(len(given.ids)))
-    ).to(device)
 
 
 def two_updates(gpu: StandInGPU, step: TrainingStep) -> Counter[str]:

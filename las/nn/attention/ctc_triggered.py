@@ -43,6 +43,8 @@ class CTCTriggeredAttention(AdditiveAttention):
         lookahead: states behind the trigger that are read, too.
     """
 
+    one_graph = False  # while training, triggers are found on the host
+
     def __init__(self, query_size: int, value_size: int, *, key_size: int = 128, lookahead: int = 2) -> None:
         super().__init__(query_size, value_size, key_size=key_size)
         require("lookahead", lookahead, 0)

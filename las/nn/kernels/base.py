@@ -120,7 +120,8 @@ def unroll(
     state = cell.initial_state(batch) if state is None else state
     mask = mask_of(num_frames, frames, input_gates.device)
     # No frame is padding up to the shortest length, so the select below is skipped.
-    always_true = int(num_frames.min()) if batch and not values_are_unknown() else 0
+    is_known = num_frames.device.type == "cpu" and not values_are_unknown()
+    always_true = int(num_frames.min()) if batch and is_known else 0
     outputs = []
     for frame, gates in enumerate(input_gates.unbind(1)):
         new_state = cell.padded_step(gates, state, frame, mask[:, frame])

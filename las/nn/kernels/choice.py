@@ -21,7 +21,7 @@ from las.nn.kernels.base import PLAIN, Kernel
 from las.nn.kernels.cpp import build
 from las.nn.kernels.cpp.layer import CppKernel
 from las.nn.kernels.forms import CLASSES, norm_of, uncompiled
-from las.nn.kernels.graphs.capture import captured
+from las.nn.kernels.graphs import capture as graphs
 from las.nn.kernels.graphs.replayed import Capture
 from las.nn.kernels.merged import MergedKernel
 from las.nn.kernels.triton.layer import PersistentKernel, TritonKernel
@@ -116,9 +116,16 @@ def _elsewhere(device: str, like: Tensor) -> str:
     return "" if like.device.type == device else f"it computes on a CPU, not on {like.device.type}"
 
 
+def has_graphs(device: torch.device) -> bool:
+    """Return True for a device with CUDA graphs."""
+    return device.type == "cuda" and torch.cuda.is_available()
+
+
 def capture_on(device: torch.device) -> Capture | None:
-    """Return the way to capture functions that are called again and again; None on a device without CUDA graphs."""
-    return partial(captured, count=1) if device.type == "cuda" and torch.cuda.is_available() else None
+    """Return the way to capture functions that are called again and again; None on a device without CUDA graphs, and
+    for parts of what is captured as a whole.
+    """
+    return partial(graphs.captured, count=1) if has_graphs(device) and graphs.captures_parts() else None
 
 
 def explain(cell: RecurrentCell, like: Tensor) -> str:

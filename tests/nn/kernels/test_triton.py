@@ -61,6 +61,12 @@ def test_equals_the_plain_recurrence(name: str, cell_norm: str, interpreter: Els
     assert furthest(found, results(one, PLAIN, case).all()) <= 5e-6
 
 
+@needs_triton
+def test_loops_of_a_whole_update_are_the_same(interpreter: Elsewhere) -> None:
+    case = make("ln_joined", LENGTHS, frames=FRAMES, cell_norm="both").to(torch.float32)
+    assert all(map(torch.equal, interpreter(elsewhere.recorded, both, case), interpreted(interpreter, both, case)))
+
+
 NORMED = [("ln_joined", RMSNorm), ("ln_global_all", DynamicTanh), ("ln_per_gate", NoNorm)]
 NORMED += [pair for pair in product(DIFFERENT[1:], NORMS) if pair not in NORMED]
 

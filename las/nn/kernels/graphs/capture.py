@@ -10,6 +10,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ _lock = RLock()
 _cache: OrderedDict[Hashable, _Kept] = OrderedDict()
 _shared: dict[torch.device, "_Shared"] = {}
 _announced: set[str] = set()
+_whole: ContextVar[bool] = ContextVar("whole", default=False)
 
 
 class _Shared:
@@ -70,6 +72,26 @@ def _is_real(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_available()
 
 
+@contextmanager
+def whole() -> Iterator[None]:
+    """Context of a function that is captured as a whole, or run as it will be: no part of it has a graph of its own."""
+    token = _whole.set(True)
+    try:
+        yield
+    finally:
+        _whole.reset(token)
+
+
+def captures_parts() -> bool:
+    """Return True outside `whole`."""
+    return not _whole.get()
+
+
+def is_recording(device: torch.device) -> bool:
+    """Return True while what is started on a device is captured, in the threads of backward passes too."""
+    return _is_real(device) and torch.cuda.is_current_stream_capturing()
+
+
 def _shared_on(device: torch.device) -> _Shared:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
@@ -96,12 +118,15 @@ def turn(device: torch.device, replays: bool) -> Iterator[None]:
 
 
 class RepeatedStep:
-    """A step run a number of times: on a GPU by graph replay, rounded up to whole chunks; otherwise one by one."""
+    """A step run a number of times: on a GPU by graph replay, rounded up to whole chunks; otherwise one by one.
+
+    Within a graph it is one by one as well.
+    """
 
     def __init__(self, step: Callable[[], None], device: torch.device) -> None:
         """Capture the step. It must have no effect now: on a GPU it runs once to compile."""
         self.step = step
-        self.graph = captured(step, device) if device.type == "cuda" else None
+        self.graph = captured(step, device) if device.type == "cuda" and not is_recording(device) else None
 
     def __call__(self, times: int) -> None:
         if self.graph is None:
@@ -112,16 +137,19 @@ class RepeatedStep:
                 self.graph.replay()
 
 
-def captured(step: Callable[[], None], device: torch.device, count: int = CHUNK) -> torch.cuda.CUDAGraph | None:
-    """Return a graph of `count` steps, after one step outside it; None if capturing fails, which is announced once.
+def captured(
+    step: Callable[[], None], device: torch.device, count: int = CHUNK, compiled: bool = False
+) -> torch.cuda.CUDAGraph | None:
+    """Return a graph of `count` steps, after one step outside it unless all that it starts is `compiled`; None if
+    capturing fails, which is announced once.
 
     Raises torch.OutOfMemoryError.
     """
     with _lock:  # two captures on one stream would be one
-        return _captured(step, _shared_on(device), count)
+        return _captured(step, _shared_on(device), count, compiled)
 
 
-def _captured(step: Callable[[], None], shared: _Shared, count: int) -> torch.cuda.CUDAGraph | None:
+def _captured(step: Callable[[], None], shared: _Shared, count: int, compiled: bool) -> torch.cuda.CUDAGraph | None:
     stream: Any = shared.stream
     current, graph = torch.cuda.current_stream(shared.device), torch.cuda.CUDAGraph()
     stream.wait_stream(current)
@@ -129,7 +157,8 @@ def _captured(step: Callable[[], None], shared: _Shared, count: int) -> torch.cu
         pool = shared.pool()
         # Garbage may be a graph, which is not to be destroyed during a capture.
         with torch.cuda.stream(stream), garbage_paused():
-            step()
+            if not compiled:
+                step()
             try:
                 # Other threads, such as one that pins batches, may go on calling CUDA.
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")

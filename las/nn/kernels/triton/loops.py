@@ -5,7 +5,7 @@ Importing this module needs Triton.
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import triton.language as tl
@@ -16,6 +16,8 @@ from las.nn.cells.base import NUM_GATES
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton.plan import NUM_STATISTICS, TritonEquations, TritonGradients, TritonTrace
 from las.nn.kernels.triton.steps import backward_row, forward_row, norm_sums, product
+
+L = TypeVar("L", bound="TritonLoop")
 
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
@@ -90,8 +92,12 @@ class TritonLoop:
             raise TypeError(f"a buffer has gaps between its elements, or is not on {self.table.device}")
         self.lengths.zero_()[: len(lengths)] = lengths
         self.affine.copy_(affine)
-        entries = torch.tensor([*sizes, *(buffer.data_ptr() for buffer in buffers)])
-        self.table[: len(entries)].copy_(entries, non_blocking=True)
+        entries = [*sizes, *(buffer.data_ptr() for buffer in buffers)]
+        if capture.is_recording(self.recipe.device):  # a graph would read the host's memory again
+            for place, entry in enumerate(entries):
+                self.table[place].fill_(entry)
+        else:
+            self.table[: len(entries)].copy_(torch.tensor(entries), non_blocking=True)
 
 
 class Forward(TritonLoop):
@@ -198,14 +204,19 @@ def forward(
     recipe: TritonEquations, lengths: Tensor, first: Tensor, weight: Tensor, affine: Tensor, inputs: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, TritonTrace]:
     """Return the outputs, the last state and the trace of all frames."""
-    loop = capture.cached((Forward, recipe), lambda: Forward(recipe))
-    return loop.run(lengths, first, weight, affine, inputs)
+    return _loop(Forward, recipe).run(lengths, first, weight, affine, inputs)
 
 
 def backward(recipe: TritonEquations, *given: Any) -> TritonGradients:
     """Return the gradients of all frames; arguments are those of `Backward.run`."""
-    loop = capture.cached((Backward, recipe), lambda: Backward(recipe))
-    return loop.run(*given)
+    return _loop(Backward, recipe).run(*given)
+
+
+def _loop(kind: type[L], recipe: TritonEquations) -> L:
+    """Return a loop that is kept for later passes; within a graph a new one, whose tensors are the graph's."""
+    if capture.is_recording(recipe.device):
+        return kind(recipe)
+    return capture.cached((kind, recipe), lambda: kind(recipe))
 
 
 def sums(grads: Tensor, values: Tensor, statistics: Tensor, groups: int, scale: int, kind: str) -> Tensor:
