@@ -113,7 +113,8 @@ class SpeechModel(Trainable):
     """Base class of speech models: features, a listener, and what a subclass makes of the encoded states.
 
     Its targets are tokens, unless it is a `las.nn.acoustic_model.FrameModel`. Training calls `num_targets` and
-    `forward_batch`, whose return value the loss takes; the validation of a model of tokens reads its `logits`, one step
+    `forward_batch`, whose return value the loss takes, or with `one_graph` on a GPU `augmented` and `forward_features`
+    in its place; the validation of a model of tokens reads its `logits`, one step
     more than there are targets, and its `weights` if there is attention. Searches take what `search_inputs` returns:
     for tokens a `las.decoding.base.Decoder`. Transcriptions of recordings, which have times and confidences, are made
     with `spell` and `token_times`; `las align` and searches over time read `state_ms` and `num_states`.

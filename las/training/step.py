@@ -137,12 +137,12 @@ class TrainingStep:
     @functools.cached_property
     def graphs(self) -> UpdateGraphs | None:
         """Whole updates as CUDA graphs; None where an update is not one."""
-        model, loss = self.model, self.loss
+        model, parts = self.model, (self.loss, self.optimiser, self.gradients)
         if not (self.reads_later and choice.has_graphs(model.device) and isinstance(model, SpeechModel)):
             return None
-        if self.weight_noise.std or not UpdateGraphs.serve(model, loss, self.gradients):
+        if type(self.weight_noise) is not WeightNoise or self.weight_noise.std or not UpdateGraphs.serve(model, *parts):
             return None
-        return UpdateGraphs(model, loss, self.optimiser, self.gradients, self.precision)
+        return UpdateGraphs(model, *parts, self.precision)
 
     def _inputs(self, batch: Batch, divisor: float) -> Inputs:
         """Return what an update reads, of one of few shapes. Padding adds nothing to any sum."""

@@ -58,9 +58,12 @@ class _Objective(nn.Module):
         return self.loss.objective(self.model, output, batch)
 
 
+def _is_of(part: object, *packages: str) -> bool:
+    return type(part).__module__.startswith(packages)
+
+
 def _has_one_graph(module: nn.Module) -> bool:
-    of_las = type(module).__module__.startswith(("las.", "torch.", "torchaudio."))
-    default = of_las and not isinstance(module, Trainable | TrainingLoss)
+    default = _is_of(module, "las.", "torch.", "torchaudio.") and not isinstance(module, Trainable | TrainingLoss)
     return bool(vars(type(module)).get("one_graph", default))
 
 
@@ -94,15 +97,19 @@ class UpdateGraphs:
         self.works, self.was_tried = True, False
 
     @staticmethod
-    def serve(model: nn.Module, loss: TrainingLoss, gradients: GradientTransform) -> bool:
+    def serve(
+        model: nn.Module, loss: TrainingLoss, optimiser: torch.optim.Optimizer, gradients: GradientTransform
+    ) -> bool:
         """Return True for parts whose updates can be graphs.
 
         The classes of the model and of losses say so themselves. No number is scheduled or drawn outside torch's
-        generator. Code of other packages may count or wait, unless it says `one_graph` as well.
+        generator. Code of other packages may count or wait, unless a module says `one_graph` as well.
         """
+        if type(gradients) is not GradientTransform or gradients.noise is not None or not _is_of(optimiser, "torch."):
+            return False
         modules = [*model.modules(), *loss.modules()]
         scheduled = any(isinstance(module, ScheduledModule) and module.schedules for module in modules)
-        return gradients.noise is None and not scheduled and all(map(_has_one_graph, modules))
+        return not scheduled and all(map(_has_one_graph, modules))
 
     def __call__(self, given: Inputs, seed: Callable[[], None]) -> Float[Tensor, "2"] | None:
         """Run an update, whose draws `seed` begins. Return its loss and norm, which the next one overwrites.

@@ -1,5 +1,6 @@
 """Whole updates as CUDA graphs, on stand-ins for a GPU and its graphs: the updates are those without."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from update_cases import batch, keyed, training
 
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
+from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import StepResult, TrainingStep
 from las.training.update_graphs import UpdateGraphs
 
@@ -146,6 +148,22 @@ class Own(LabelSmoothedCrossEntropy):
     """A loss that does not say whether an update with it can be a graph."""
 
 
+class Declared(LabelSmoothedCrossEntropy):
+    one_graph = True
+
+
+class OwnGradients(GradientTransform):
+    pass
+
+
+class OwnNoise(WeightNoise):
+    pass
+
+
+class OwnAdam(torch.optim.Adam):
+    pass
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -162,9 +180,21 @@ def test_updates_that_depend_on_more_than_tensors_are_no_graphs(overrides: list[
         assert training(*STILL, *overrides).graphs is None
 
 
-def test_a_loss_of_ones_own_says_itself_that_updates_can_be_graphs() -> None:
+@pytest.mark.parametrize(
+    "part, made",
+    [("loss", Own), ("gradients", OwnGradients), ("weight_noise", OwnNoise), ("optimiser", OwnAdam)],
+)
+def test_a_part_of_ones_own_makes_updates_no_graphs(part: str, made: Callable[..., Any]) -> None:
     with stand_in(), graphs():
         step = training(*STILL)
-        step.loss = Own()
+        given = [step.model.parameters()] if part == "optimiser" else []
+        setattr(step, part, made(*given, fused=True) if given else made())
         assert step.graphs is None
+
+
+def test_a_loss_of_ones_own_says_that_updates_can_be_graphs() -> None:
+    with stand_in(), graphs():
+        step = training(*STILL)
+        step.loss = Declared()
+        assert step.graphs is not None
     assert training(*STILL, device="cpu").graphs is None
