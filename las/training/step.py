@@ -109,8 +109,9 @@ class TrainingStep:
         distributed.announce_step(step, [name for batch in batches for name in batch.ids])
         (targets,) = distributed.total(float(sum(map(self.model.num_targets, batches))))
         divisor = self.loss.divisor(targets)
-        if self.graphs is not None and len(batches) == 1 and self.micro_batch_size is None:
-            values = self.graphs(self._inputs(batches[0], divisor), partial(self._seed, step))
+        graphs, is_whole = self.graphs, len(batches) == 1 and self.micro_batch_size is None
+        if graphs is not None and graphs.works and is_whole:
+            values = graphs(self._inputs(batches[0], divisor), partial(self._seed, step))
             if values is not None:
                 return _result(values)
         with self.weight_noise.applied(self.model.named_parameters(), step):

@@ -5,7 +5,7 @@ outside, since each utterance has draws of its own; all that follows depends on 
 batches are padded to few shapes, the divisor of the loss and the learning rates are numbers there.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -24,6 +24,9 @@ from las.nn.normalisation import Lengths
 from las.nn.scheduled import ScheduledModule
 from las.runtime import progress
 from las.training.optimization import GradientTransform
+
+IN_PARTS = 6
+"""Updates of a shape before it gets a graph, so that one that is rare never takes the time to be captured."""
 
 LIMIT = 64
 """Graphs that are kept, each of one shape; the least recently used is dropped first."""
@@ -68,7 +71,7 @@ def _has_one_graph(module: nn.Module) -> bool:
 
 
 class UpdateGraphs:
-    """Updates of a training on a GPU by graphs; the first one of a shape is started kernel by kernel.
+    """Updates of a training on a GPU by graphs, once a shape was met a few times.
 
     The first graph is compared with the update that it was captured from. Where that fails, where a graph cannot be
     captured, or memory does not suffice, which is said, no graph is used from then on.
@@ -92,9 +95,11 @@ class UpdateGraphs:
         self.objective = _Objective(model, loss)
         self.memory: Hashable = None
         """Addresses that the graphs rely on."""
-        self.met: set[Hashable] = set()
+        self.met = Counter[Hashable]()
+        """Updates of each shape."""
         self.graphs: OrderedDict[Hashable, _UpdateGraph] = OrderedDict()
         self.works, self.was_tried = True, False
+        """Whether graphs are used, and whether the first one was compared."""
 
     @staticmethod
     def serve(
@@ -114,19 +119,20 @@ class UpdateGraphs:
     def __call__(self, given: Inputs, seed: Callable[[], None]) -> Float[Tensor, "2"] | None:
         """Run an update, whose draws `seed` begins. Return its loss and norm, which the next one overwrites.
 
-        None if this update was not run, since graphs are not used any more.
+        None if this update was not run, since no graph `works`.
         """
-        if not self.works:
-            return None
         if (memory := tuple(self._memory())) != self.memory:
             self.graphs.clear()
             self.met.clear()
             self.memory = memory
         shapes = tuple((part.shape, part.dtype) for part in given)
+        self.met[shapes] += 1
         try:
+            if self.met[shapes] <= IN_PARTS:
+                seed()
+                return self._run(given)
             with graphs.turn(given.features.device, True), graphs.whole():
-                if shapes not in self.met:
-                    self.met.add(shapes)
+                if self.met[shapes] == IN_PARTS + 1:  # compiles all that is captured next
                     seed()
                     return self._run(given)
                 graph = self._graph(shapes, given, seed)

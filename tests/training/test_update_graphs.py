@@ -1,5 +1,6 @@
 """Whole updates as CUDA graphs, on stand-ins for a GPU and its graphs: the updates are those without."""
 
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -16,6 +17,7 @@ from update_cases import batch, keyed, training
 
 from las.data.loader import Batch
 from las.nn.losses import LabelSmoothedCrossEntropy
+from las.training import update_graphs
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.step import StepResult, TrainingStep
 from las.training.update_graphs import UpdateGraphs
@@ -36,6 +38,11 @@ CASES = {
         *("model.joint.size=8", "model.prediction.dropout=0.0"),
     ],
 }
+
+
+@pytest.fixture(autouse=True)
+def captured_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_graphs, "IN_PARTS", 0)
 
 
 def updates(step: TrainingStep, count: int = 6, first: int = 1) -> list[StepResult]:
@@ -61,11 +68,17 @@ def agree(one: TrainingStep, other: TrainingStep) -> bool:
     return all(torch.allclose(a, b, atol=2e-5) for a, b in zip(state(one), state(other), strict=True))
 
 
+class Unmet(Counter[Any]):
+    """Counts nothing."""
+
+    def __getitem__(self, key: Any) -> int:
+        return 0
+
+
 def by_operations(step: TrainingStep) -> None:
     """Let each update of a step be the first of its shape."""
-    found = step.graphs
-    assert found is not None
-    found.met = type("Never", (set,), {"__contains__": lambda self, key: False})()
+    assert step.graphs is not None
+    step.graphs.met = Unmet()
 
 
 @pytest.mark.parametrize("name", rest_slow(CASES))
@@ -87,6 +100,21 @@ def test_updates_by_graphs_are_those_without(name: str) -> None:
         for result, other in zip(found, expected, strict=True):
             assert result == pytest.approx(other, rel=1e-4)
         assert agree(ours, right)
+
+
+def test_a_shape_is_captured_once_it_was_met_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_graphs, "IN_PARTS", 2)
+    with stand_in(), graphs() as made:
+        ours, right = training(*STILL), training(*STILL)
+        right.__dict__["graphs"] = None
+        numbers = []
+        for number in range(1, 6):
+            ours([keyed(short())], number)
+            assert ours.graphs is not None
+            numbers.append((len(ours.graphs.graphs), len(made)))
+            right([keyed(short())], number)
+        # Steps of the speller are captured before. The first update makes the memory of the optimiser.
+        assert [whole for whole, _ in numbers] == [0, 0, 0, 0, 1] and numbers[1][1] > 0 and agree(ours, right)
 
 
 def test_graphs_follow_the_learning_rate_and_leave_out_what_is_not_finite() -> None:
