@@ -1,6 +1,5 @@
 """Models: what the trainer asks of any model and of a speech model; Listen, Attend and Spell (Chan et al. 2016)."""
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -18,6 +17,7 @@ from las.nn.kernels.graphs.replayed import bucket
 from las.nn.listener import Levels, Listener
 from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
+from las.nn.token_times import monotonic_times
 from las.runtime.errors import ConfigError
 
 
@@ -389,22 +389,3 @@ class ListenAttendSpell(SpeechModel):
         others along); boundaries lie halfway between the states of neighbouring tokens.
         """
         return monotonic_times(weights, self.state_ms / 1000, duration_s)
-
-
-def monotonic_times(
-    weights: Float[Tensor, "tokens1 states"], state_s: float, duration_s: float
-) -> list[tuple[float, float]]:
-    """Return times of `ListenAttendSpell.token_times`; a state lasts `state_s`."""
-    if weights.shape[0] < 2:
-        return []
-    logs = weights[:-1].clamp(min=torch.finfo(weights.dtype).tiny).log()
-    score, backpointers = logs[0], []
-    for row in logs[1:]:
-        best, index = score.cummax(0)
-        backpointers.append(index)
-        score = row + best
-    path = [int(score.argmax())]
-    for index in reversed(backpointers):
-        path.append(int(index[path[-1]]))
-    centres = [min((state + 0.5) * state_s, duration_s) for state in reversed(path)]
-    return list(itertools.pairwise([0.0, *((a + b) / 2 for a, b in itertools.pairwise(centres)), duration_s]))

@@ -26,10 +26,11 @@ from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type
 from las.nn.listener import Listener
-from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch, monotonic_times
+from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.prediction import PredictionNetwork
 from las.nn.recomputation import AT_ONCE, recomputed
+from las.nn.token_times import monotonic_times
 from las.nn.transducer import BLANK, Arcs
 
 LOWEST = -1e30

@@ -14,7 +14,7 @@ from las.data import tokenizers
 from las.data.audio import streaming
 from las.decoding import transcription
 from las.decoding.transcription import TimedToken, TimedWord
-from las.nn.model import monotonic_times
+from las.nn.token_times import monotonic_times
 
 LETTERS = tokenizers.Characters(" 'ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
