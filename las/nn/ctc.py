@@ -99,7 +99,7 @@ def log_likelihoods(
 ) -> Float[Tensor, "batch"]:
     """Return log p(tokens | states) of each utterance, 0 where it is impossible, with lengths on any device.
 
-    Some operations for each state are started, and nothing is waited for. There is no second derivative.
+    The host starts a few operations for each state and does not wait for their results. Differentiable once.
     """
     return cast(Tensor, _LogLikelihood.apply(log_probs, targets, num_states, num_tokens))
 

@@ -140,7 +140,7 @@ class SpeechModel(Trainable):
         return shift
 
     def forward_features(self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]) -> Any:
-        """Compute what `forward_batch` returns from augmented features. With `one_graph` it waits for nothing on a GPU.
+        """Compute what `forward_batch` returns from augmented features; with `one_graph`, without waiting for a GPU.
 
         `num_frames` may be on the device of the features.
         """

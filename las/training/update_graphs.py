@@ -26,7 +26,7 @@ from las.runtime import progress
 from las.training.optimization import GradientTransform
 
 IN_PARTS = 6
-"""Updates of a shape before it gets a graph, so that one that is rare never takes the time to be captured."""
+"""Updates of a shape before it gets a graph: to capture one takes the time of several updates."""
 
 LIMIT = 64
 """Graphs that are kept, each of one shape; the least recently used is dropped first."""
@@ -73,8 +73,8 @@ def _has_one_graph(module: nn.Module) -> bool:
 class UpdateGraphs:
     """Updates of a training on a GPU by graphs, once a shape was met a few times.
 
-    The first graph is compared with the update that it was captured from. Where that fails, where a graph cannot be
-    captured, or memory does not suffice, which is said, no graph is used from then on.
+    The first graph is compared with the operations that it was captured from. If they differ, capturing fails or memory
+    does not suffice, a line says so, and the caller runs all further updates.
 
     Args:
         model, loss: both have `one_graph`.
@@ -99,7 +99,7 @@ class UpdateGraphs:
         """Updates of each shape."""
         self.graphs: OrderedDict[Hashable, _UpdateGraph] = OrderedDict()
         self.works, self.was_tried = True, False
-        """Whether graphs are used, and whether the first one was compared."""
+        """Whether graphs may be used, and whether the first one was compared."""
 
     @staticmethod
     def serve(
@@ -119,7 +119,7 @@ class UpdateGraphs:
     def __call__(self, given: Inputs, seed: Callable[[], None]) -> Float[Tensor, "2"] | None:
         """Run an update, whose draws `seed` begins. Return its loss and norm, which the next one overwrites.
 
-        None if this update was not run, since no graph `works`.
+        None where graphs have just failed: the caller runs this update.
         """
         if (memory := tuple(self._memory())) != self.memory:
             self.graphs.clear()
@@ -145,7 +145,7 @@ class UpdateGraphs:
             return None
 
     def stop(self, remark: str = "") -> None:
-        """Use no graph from now on, and free the memory of those there are."""
+        """Leave all further updates to the caller, and free the memory of graphs."""
         self.works = False
         self.graphs.clear()
         if remark:
@@ -160,7 +160,7 @@ class UpdateGraphs:
                 yield part.data_ptr()
 
     def _graph(self, shapes: Hashable, given: Inputs, seed: Callable[[], None]) -> "_UpdateGraph | None":
-        """Return the graph of these shapes; None if none can be captured or the first one differs."""
+        """Return the graph of these shapes; None if capturing fails or the first one differs."""
         if shapes not in self.graphs:
             while len(self.graphs) >= LIMIT:
                 self.graphs.popitem(last=False)
