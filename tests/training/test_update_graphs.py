@@ -45,17 +45,17 @@ def captured_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_graphs, "IN_PARTS", 0)
 
 
-def updates(step: TrainingStep, count: int = 6, first: int = 1) -> list[StepResult]:
+def updates(step: TrainingStep, count: int = 4, first: int = 1) -> list[StepResult]:
     """Updates with batches of two shapes in turns."""
     parts = short().split(3)
     return [step([keyed(parts[number % 2])], number) for number in range(first, first + count)]
 
 
 def short() -> Batch:
-    """A batch of a fifth of a second at most: its frames are operations each here."""
+    """A batch of a tenth of a second at most: each of its frames is operations here."""
     given = batch()
-    samples = given.num_samples // 3
-    waveforms = given.waveforms[:, :3000] * (torch.arange(3000) < samples.unsqueeze(1))
+    samples = given.num_samples // 6
+    waveforms = given.waveforms[:, :1500] * (torch.arange(1500) < samples.unsqueeze(1))
     return replace(given, waveforms=waveforms, num_samples=samples)
 
 
@@ -85,18 +85,18 @@ def by_operations(step: TrainingStep) -> None:
 def test_updates_by_graphs_are_those_without(name: str) -> None:
     with stand_in() as gpu, graphs() as made:
         ours, right = training(*CASES[name]), training(*CASES[name])
-        found = updates(ours)
+        found = updates(ours, 5)
         assert isinstance(ours.graphs, UpdateGraphs) and ours.graphs.works and made.refused == 0
         # The first update makes the memory of the optimiser; then there is one of each shape. One replay was the trial.
-        assert [graph.num_replays for graph in made] == [3, 1]
+        assert [graph.num_replays for graph in made] == [2, 1]
         gpu.waits.clear()
-        found += updates(ours, 1, 7)
+        found += updates(ours, 1, 6)
         assert gpu.waits.total() == 1, gpu.waits  # the result is read
         if name == "dropout":  # its draws depend on the padding
             by_operations(right)
         else:
             right.__dict__["graphs"] = None
-        expected = updates(right, 7)
+        expected = updates(right, 6)
         for result, other in zip(found, expected, strict=True):
             assert result == pytest.approx(other, rel=1e-4)
         assert agree(ours, right)
@@ -143,7 +143,7 @@ def test_a_restored_optimiser_has_other_memory_and_graphs() -> None:
         ours.optimiser.load_state_dict(deepcopy(ours.optimiser.state_dict()))
         num_captured = len(made)
         for step in (ours, right):
-            updates(step, first=7)
+            updates(step, first=5)
         assert len(made) == num_captured + 2 and agree(ours, right)
 
 
@@ -160,7 +160,7 @@ def test_graphs_that_fail_are_not_used(monkeypatch: pytest.MonkeyPatch, capsys: 
         with stand_in(), monkeypatch.context() as patch, graphs() as made:
             patch.setattr("las.nn.kernels.graphs.capture.captured", capture.__get__(made))
             ours = training(*STILL)
-            found = updates(ours, 4)
+            found = updates(ours)
             assert ours.graphs is not None and not ours.graphs.works
             assert all(result.finite for result in found) and remark in capsys.readouterr().out
     with stand_in(), monkeypatch.context() as patch, graphs():
@@ -168,7 +168,7 @@ def test_graphs_that_fail_are_not_used(monkeypatch: pytest.MonkeyPatch, capsys: 
         ours, right = training(*STILL), training(*STILL)
         right.__dict__["graphs"] = None
         for step in (ours, right):
-            updates(step, 4)
+            updates(step)
         assert "gives other values" in capsys.readouterr().out and agree(ours, right)
 
 
