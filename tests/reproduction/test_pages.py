@@ -167,6 +167,7 @@ FIGURES = {
     **dict.fromkeys(("bo18_controls-open-synthetic_hard", "bo18_published-open-synthetic_hard"), 40),
     **{
         "norms-open-synthetic_hard": 46,
+        "criteria-open-an4": 30,
         "z20_controls-open-synthetic_hard": 46,
         "z20_hybrid_controls-open-synthetic_hard": 38,
     },
