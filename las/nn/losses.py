@@ -73,7 +73,8 @@ class TrainingLoss(ScheduledModule):
 
     one_graph = False
     """True where a class, which says so itself, has an `objective` that starts the same kernels for all batches of the
-    same shapes, with lengths on the device of the model and no other numbers that change: see `Trainable.one_graph`."""
+    same shapes, with lengths on the device of the model and no other numbers that change, and reads only the targets of
+    a batch and their numbers: see `Trainable.one_graph`."""
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()

@@ -11,7 +11,7 @@ padding; they differ in the values that share a mean and a variance.
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -63,7 +63,7 @@ def masked_mean(values: Float[Tensor, "*shape"], mask: Bool[Tensor, "*masks"], d
     return total / mask.sum(dim).clamp(min=1)
 
 
-def reverse(frames: Float[Tensor, "batch frames *size"], lengths: Lengths) -> Float[Tensor, "batch frames *size"]:
+def reverse(frames: Shaped[Tensor, "batch frames *size"], lengths: Lengths) -> Shaped[Tensor, "batch frames *size"]:
     """Each row read backwards within its own length; padding stays where it is. Its own inverse."""
     positions = torch.arange(frames.shape[1], device=frames.device)
     index = lengths.to(frames.device, non_blocking=True).unsqueeze(1) - 1 - positions

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from las.nn.features import Rows
+from las.nn.features import Rows, Waveforms
 from las.nn.kernels.graphs import capture as graphs
 from las.nn.kernels.graphs.replayed import TOLERANCES
 from las.nn.losses import TrainingLoss
@@ -47,6 +47,16 @@ class Inputs(NamedTuple):
     """True leaves all parameters as they are."""
 
 
+class _Batch(NamedTuple):
+    """A batch after its features were computed: its waveforms have no samples."""
+
+    waveforms: Waveforms
+    num_samples: Lengths
+    targets: Int[Tensor, "batch tokens"]
+    num_tokens: Lengths
+    keys: tuple[int, ...]
+
+
 class _Objective(nn.Module):
     """The summed loss of a batch as one module, so that its parameters can be replaced for a call."""
 
@@ -56,8 +66,9 @@ class _Objective(nn.Module):
 
     def forward(self, given: Inputs) -> Float[Tensor, ""]:
         output = self.model.forward_features(given.features, given.num_frames, given.targets)
-        # An objective reads targets and lengths of a batch alone.
-        batch: Any = given
+        no_samples = torch.zeros_like(given.num_tokens)
+        waveforms = given.features.new_zeros(len(no_samples), 0)
+        batch = _Batch(waveforms, no_samples, given.targets, given.num_tokens, ())
         return self.loss.objective(self.model, output, batch)
 
 
