@@ -9,12 +9,11 @@ middle of a backward pass would leave the others waiting. Here it still takes pa
 processes try again together.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -135,7 +134,7 @@ class TrainingStep:
         optimiser.step()
         return _result(values)
 
-    @functools.cached_property
+    @cached_property
     def graphs(self) -> UpdateGraphs | None:
         """Whole updates as CUDA graphs; None where an update is not one."""
         model, parts = self.model, (self.loss, self.optimiser, self.gradients)
