@@ -18,7 +18,7 @@ from las.nn.ctc import CTC, CTCOutput, IntermediateCTC, align
 from las.nn.ctc_prefix import CTCPrefixes, PrefixState, prefixes
 from las.nn.features import Features, Rows, Waveforms
 from las.nn.listener import Levels, Listener
-from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch
+from las.nn.model import PrefixDecoder, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths
 from las.runtime.errors import ArgumentError
 
@@ -120,10 +120,6 @@ class CTCModel(SpeechModel):
     def forward(self, waveforms: Waveforms, num_samples: Lengths) -> CTCOutput:
         """Log-probabilities of tokens and blank at every encoded state, and the numbers of states."""
         return self._heard(*self.features(waveforms, num_samples))[0]
-
-    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> CTCModelOutput:
-        """Return the output of CTC on a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        return self.forward_features(*self.augmented(batch, augment), batch.targets)
 
     def forward_features(
         self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]

@@ -139,8 +139,12 @@ class SpeechModel(Trainable):
             shift *= factor
         return shift
 
+    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> Any:
+        """Compute what the loss of a batch is taken of by `forward_features`, its features changed by `augment`."""
+        return self.forward_features(*self.augmented(batch, augment), batch.targets)
+
     def forward_features(self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]) -> Any:
-        """Compute what `forward_batch` returns from augmented features; with `one_graph`, without waiting for a GPU.
+        """Compute what the loss is taken of from augmented features; with `one_graph`, without waiting for a GPU.
 
         `num_frames` may be on the device of the features.
         """
@@ -357,13 +361,10 @@ class ListenAttendSpell(SpeechModel):
         intermediate = None if self.intermediate_ctc is None else self.intermediate_ctc(levels)
         return ModelOutput(output.logits, output.weights, ctc_output, (decoder, num_states), intermediate)
 
-    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> ModelOutput:
-        """Teacher forcing on a batch whose features are changed by `augment`, e.g. SpecAugment; logits in fp32."""
-        return self.forward_features(*self.augmented(batch, augment), batch.targets)
-
     def forward_features(
         self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]
     ) -> ModelOutput:
+        """Teacher forcing, with logits in fp32."""
         output = self._taught(features, num_frames, targets)
         return output._replace(logits=output.logits.float())
 

@@ -26,7 +26,7 @@ from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type
 from las.nn.listener import Listener
-from las.nn.model import FeatureAugmentation, PrefixDecoder, SpeechModel, Spelling, TrainingBatch
+from las.nn.model import PrefixDecoder, SpeechModel, Spelling, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.prediction import PredictionNetwork
 from las.nn.recomputation import AT_ONCE, recomputed
@@ -210,10 +210,6 @@ class TransducerModel(SpeechModel):
 
     def _decoder(self, encoded: Tensor, num_states: Lengths) -> TransducerDecoder:
         return TransducerDecoder(self.prediction, self.joint, self.joint.encoded(encoded), num_states)
-
-    def forward_batch(self, batch: TrainingBatch, augment: FeatureAugmentation) -> TransducerOutput:
-        """Return the arcs of the lattices of a batch whose features are changed by `augment`, e.g. SpecAugment."""
-        return self.forward_features(*self.augmented(batch, augment), batch.targets)
 
     def forward_features(
         self, features: Rows, num_frames: Lengths, targets: Int[Tensor, "batch tokens"]

@@ -109,6 +109,7 @@ class UpdateGraphs:
         self.met = Counter[Hashable]()
         """Updates of each shape."""
         self.graphs: OrderedDict[Hashable, _UpdateGraph] = OrderedDict()
+        """By shape. The cache of `capture` would be locked while the thread of a backward pass asks it for loops."""
         self.works, self.was_tried = True, False
         """Whether graphs may be used, and whether the first one was compared."""
 

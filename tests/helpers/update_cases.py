@@ -1,6 +1,7 @@
 """Batches and updates of the tiny model for tests."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +79,4 @@ def training(*overrides: str, device: str = "cuda") -> TrainingStep:
 
 def keyed(given: Batch, device: str = "cuda") -> Batch:
     """A batch on the GPU with the seeds of its augmentation."""
-    return Batch(
-        given.ids, given.waveforms, given.num_samples, given.targets, given.num_tokens, tuple(range(len(given.ids)))
-    ).to(device)
+    return replace(given, keys=tuple(range(len(given.ids)))).to(device)

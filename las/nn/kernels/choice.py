@@ -118,7 +118,7 @@ def _elsewhere(device: str, like: Tensor) -> str:
 
 def has_graphs(device: torch.device) -> bool:
     """Return True for a device with CUDA graphs."""
-    return device.type == "cuda" and torch.cuda.is_available()
+    return graphs.is_real(device)
 
 
 def capture_on(device: torch.device) -> Capture | None:

@@ -53,7 +53,7 @@ class _Shared:
         self.device, self.turn = device, RLock()
         self.last: torch.cuda.Stream | None = None
         """The stream of the last pass."""
-        self.stream = torch.cuda.Stream(device) if _is_real(device) else None
+        self.stream = torch.cuda.Stream(device) if is_real(device) else None
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def pool(self) -> Any:
@@ -68,7 +68,8 @@ class _Shared:
         return self.graph.pool()
 
 
-def _is_real(device: torch.device) -> bool:
+def is_real(device: torch.device) -> bool:
+    """Return True for a GPU that is there, which has CUDA graphs."""
     return device.type == "cuda" and torch.cuda.is_available()
 
 
@@ -89,7 +90,7 @@ def captures_parts() -> bool:
 
 def is_recording(device: torch.device) -> bool:
     """Return True while what is started on a device is captured, in the threads of backward passes too."""
-    return _is_real(device) and torch.cuda.is_current_stream_capturing()
+    return is_real(device) and torch.cuda.is_current_stream_capturing()
 
 
 def _shared_on(device: torch.device) -> _Shared:
@@ -109,7 +110,7 @@ def turn(device: torch.device, replays: bool) -> Iterator[None]:
         return
     shared = _shared_on(device)
     with shared.turn:
-        if _is_real(device):
+        if is_real(device):
             current = torch.cuda.current_stream(device)
             if shared.last not in (None, current):
                 current.wait_stream(shared.last)
@@ -228,5 +229,5 @@ def _release(kept: _Kept) -> None:
     for finalizer in kept.finalizers:
         finalizer.detach()
     for device in [*_shared]:
-        if _is_real(device) and not torch.cuda.is_current_stream_capturing():
+        if is_real(device) and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(device)
