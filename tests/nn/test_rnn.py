@@ -38,6 +38,20 @@ def assert_same(actual: object, expected: object) -> None:
 
 
 @every_cell
+@pytest.mark.parametrize("kernel", ["auto", "plain"])
+def test_gradients_have_memory_of_their_own(name: str, kernel: str) -> None:
+    """Else a clipped norm, which scales each in place, would scale some twice."""
+    layer = layer_of(name).train()
+    with las.use_kernel(kernel):
+        layer(random_frames(), LENGTHS)[0].square().sum().backward()
+    gradients = [parameter.grad for parameter in layer.parameters() if parameter.grad is not None]
+    halves = [gradient / 2 for gradient in gradients]
+    for gradient in gradients:
+        gradient.mul_(0.5)
+    assert len(gradients) > 1 and all(map(torch.equal, gradients, halves))
+
+
+@every_cell
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
 def test_padded_frames_reach_no_output_state_or_gradient(name: str, poison: float) -> None:
     layer = layer_of(name)

@@ -82,8 +82,8 @@ class Parameters(NamedTuple):
     """A cell's tensors in the recurrence."""
 
     weight: Tensor  # U, [4H, H]
-    gain: Tensor | None  # [4H], or [4, H] where each gate is normalised on its own
-    offset: Tensor | None  # added after the norm of the gates, like the gain or [4H]
+    gain: Tensor | None  # [4H]
+    offset: Tensor | None  # [4H], added after the norm of the gates
     cell_gain: Tensor | None  # [H]
     cell_bias: Tensor | None
 
@@ -97,10 +97,12 @@ def parameters_of(cell: LSTMCell) -> Parameters:
         gain = _with_ones(cell, form, gain)
     if gain is None:
         return Parameters(weight, None, None, *of_memory)
+    # What has one dimension is not viewed: in a sum with other biases its gradient would share their memory, which an
+    # optimiser or a clipped norm would change twice.
     if bias is not None and not cell.forget_bias:
-        return Parameters(weight, gain, bias.view_as(gain), *of_memory)
-    forget = forget_bias(cell).view_as(gain)
-    return Parameters(weight, gain, forget if bias is None else bias.view_as(gain) + forget, *of_memory)
+        return Parameters(weight, gain.flatten(), bias.flatten(), *of_memory)
+    forget = forget_bias(cell)
+    return Parameters(weight, gain.flatten(), forget if bias is None else bias.flatten() + forget, *of_memory)
 
 
 def _with_ones(cell: LSTMCell, form: CellForm, gain: Tensor | None) -> Tensor:
@@ -171,5 +173,5 @@ def side_of(cell: LSTMCell) -> tuple[Tensor | None, Tensor | None]:
 
 
 def forget_bias(cell: LSTMCell) -> Tensor:
-    """Zeros but for the forget bias in its gate, [4, H]."""
-    return cell.constant_bias().view(NUM_GATES, -1)
+    """Zeros but for the forget bias in its gate, [4H]."""
+    return cell.constant_bias()

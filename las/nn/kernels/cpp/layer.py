@@ -342,13 +342,13 @@ def _part(
 ) -> CppPart:
     weight, gain, offset, cell_gain, cell_bias = parameters_of(cell)
     first_hidden, first_cell = state or (None, None)
-    offset = (forget_bias(cell) if offset is None else offset).flatten()
+    offset = forget_bias(cell) if offset is None else offset
     input_scale, scale = scales_of(cell)
     return CppPart(
         source,
         weight,
         input_gain,
-        None if gain is None else gain.flatten(),
+        gain,
         offset if input_offset is None else offset + input_offset,
         cell_gain,
         cell_bias,

@@ -88,7 +88,7 @@ def _side(cell: LSTMCell, embedded: Tensor) -> InputSide:
     weight = input_weight_of(cell)
     gain, offset = side_of(cell)
     if gain is None and cell.forget_bias and parameters_of(cell).gain is None:
-        forget = forget_bias(cell).flatten()
+        forget = forget_bias(cell)
         offset = forget if offset is None else offset + forget
     size = embedded.shape[2]
     known = functional.linear(embedded, weight[:, :size], offset if gain is None else None)
@@ -198,7 +198,7 @@ class CellTensors:
         self.input_weight, self.weight = side.weight, parameters.weight
         self.input_gain, self.gain = side.gain, parameters.gain
         self.cell_gain, self.cell_bias = parameters.cell_gain, parameters.cell_bias
-        offsets = [part.flatten() for part in (parameters.offset, side.offset) if part is not None]
+        offsets = [part for part in (parameters.offset, side.offset) if part is not None]
         self.offset = sum(offsets, start=side.known.new_zeros(width))
         self.inputs, self.outputs = new(batch, steps, side.weight.shape[1]), new(batch, steps, size)
         self.mask = None if mask is None else dense(mask.to(side.known.dtype))
