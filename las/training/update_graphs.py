@@ -210,11 +210,11 @@ class UpdateGraphs:
         with torch.autocast(device, self.precision, enabled=self.precision != torch.float32):
             loss = functional_call(self.objective, {f"model.{name}": leaf for name, leaf in leaves.items()}, (given,))
         loss = loss / given.divisor
-        trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
+        # Gradients have memory of their own and the parameters' strides, unlike those of `torch.autograd.grad`.
+        loss.backward(inputs=[leaf for leaf in leaves.values() if leaf.requires_grad])
         try:
-            for name, gradient in zip(trained, gradients, strict=True):
-                named[name].grad = gradient
+            for name, leaf in leaves.items():
+                named[name].grad = leaf.grad
             norm = self.gradients.change(named.items(), step=1)
             values = torch.stack([loss.detach().double(), norm.double()])
             self._change_parameters(values, given)

@@ -31,6 +31,7 @@ CASES = {
     "batch norm": [*STILL, "+model.listener.output_norm=batch"],
     "masks": [*STILL, "augment=specaugment_ld"],
     "clipped and smoothed": [*STILL, "gradients.clip_norm=0.1", "gradients.l2=0.01", "loss.smoothing=0.1"],
+    "clipped biases that add up": [*STILL, "gradients.clip_norm=0.1", "cell@model.listener.cell=ba2016"],
     "attention and CTC": [*STILL, "loss=joint_ctc_intermediate"],
     "CTC": [*WITHOUT_SPELLER, "model=ctc_small"],
     "transducer": [
