@@ -339,7 +339,8 @@ def reduce_time(rows: Rows, num_rows: Lengths, factor: int, reduction: str) -> t
     if factor == 1:
         return rows, num_rows
     missing = -rows.shape[1] % factor
-    if torch.compiler.is_exporting():  # lengths are symbols: nothing may depend on them
+    # Lengths are symbols in an export: nothing may depend on them.
+    if torch.compiler.is_exporting() or rows.device.type != "cpu":
         rows = functional.pad(rows, (0, 0, 0, missing))
     elif missing:
         rows = WithZeros.apply(rows, missing)

@@ -87,8 +87,9 @@ def test_every_part_in_small(tmp_path: Path) -> None:
     assert not [row for row in rows if row.get("refused")]
     checked = [row for row in rows if row["suite"] == "check"]
     assert len(checked) == 3 and all(row["difference"] <= row["tolerance"] for row in checked)
-    (trained,) = [row for row in rows if row["suite"] == "train"]
-    assert trained["processes"] == 2 and trained["updates_per_s"] > 0
+    trained = [row for row in rows if row["suite"] == "train"]
+    assert [(row["processes"], row["seeds"]) for row in trained] == [(2, 1), (1, 2)]
+    assert all(row["updates_per_s"] > 0 for row in trained) and trained[1]["ratio_to_processes"] > 0
     assert all("Not run" not in report.pages([rows])[name] for name in {row["suite"] for row in rows})
     assert [each.text for each in targets.verdicts(targets.ON_CUDA, rows)] == ["not run on a GPU"] * len(
         targets.ON_CUDA

@@ -352,7 +352,8 @@ def test_every_target_is_one_of_a_suite_that_measures_it() -> None:
             assert target.where["shape"] in shapes.SHAPES and target.ratio in (*lstm.RATIOS, "peak_share")
             assert target.where["implementation"] in choice.KERNELS
         elif target.where["device"] == "cuda":
-            assert target.suite in ("model", "decode") and target.ratio in ("ratio_to_peer", *targets.OTHER_VALUES)
+            ratios = ("ratio_to_peer", *targets.OTHER_VALUES, "ratio_to_processes")
+            assert target.suite in ("model", "decode", "train") and target.ratio in ratios
         else:
             assert target.suite == "peers" and target.ratio == "ratio_to_peer"
             search = str(target.where["work"]).rpartition(", ")[0]

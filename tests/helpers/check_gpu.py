@@ -59,9 +59,9 @@ PARTS = {
     "layers": Part(gpu_layers.measure, "lstm", 100.0),
     "step": Part(gpu_step.measure, "model", 85.0),
     "search": Part(gpu_search.measure, "decode", 40.0),
-    "train": Part(gpu_train.measure, "train", 65.0),
+    "train": Part(gpu_train.measure, "train", 75.0),
 }
-"""Parts by name, the newest question first: 290 seconds together."""
+"""Parts by name, the newest question first: 300 seconds together."""
 UNCHECKED = (
     "device code of the kernels: compiled for GPUs and interpreted, not run",
     "CUDA graphs, cuDNN, copies on a side stream, NCCL",

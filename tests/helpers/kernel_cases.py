@@ -103,14 +103,22 @@ class Case(NamedTuple):
 
 
 def make(
-    name: str, lengths: list[int], *, frames: int, hidden: int = 5, starts: bool = True, seed: int = 1, **options: Any
+    name: str,
+    lengths: list[int],
+    *,
+    frames: int,
+    hidden: int = 5,
+    starts: bool = True,
+    seed: int = 1,
+    directions: int = 2,
+    **options: Any,
 ) -> Case:
     """In float64, every parameter moved away from where it starts; `options` are the cells'."""
     torch.manual_seed(seed)
-    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(2)]
+    cells = [CELLS[name](INPUT, hidden, **options).double() for _ in range(directions)]
     for cell in cells:
         moved(cell, 0.4)
-    gates = torch.randn(2, len(lengths), frames, 4 * hidden, dtype=torch.float64)
+    gates = torch.randn(directions, len(lengths), frames, 4 * hidden, dtype=torch.float64)
     state = torch.randn(2, len(lengths), hidden, dtype=torch.float64)
     case = Case(cells, [*gates], torch.tensor(lengths, dtype=torch.long), LSTMState(*state) if starts else None)
     return case.to(torch.float64)
@@ -141,6 +149,18 @@ def one(kernel: Kernel, case: Case) -> list[Tensor]:
 
 def both(kernel: Kernel, case: Case) -> list[Tensor]:
     return [unroll_both(kernel, case.cells, case.gates, case.lengths)]
+
+
+def pairs(kernel: Kernel, case: Case) -> list[Tensor]:
+    """Layers of two directions each, one after the other."""
+    layers = [slice(number, number + 2) for number in range(0, len(case.cells), 2)]
+    found = [unroll_both(kernel, case.cells[each], case.gates[each], case.lengths) for each in layers]
+    return [torch.cat(found, dim=-1)]
+
+
+def at_once(kernel: Kernel, case: Case) -> list[Tensor]:
+    """The same layers in one call, as models of several seeds have them."""
+    return [kernel.recurrence(case.cells, case.gates, case.lengths, [None] * len(case.cells))[0]]
 
 
 def layer(kernel: Kernel, case: Case) -> list[Tensor]:

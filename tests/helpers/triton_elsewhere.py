@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 from unittest import mock
@@ -14,13 +15,17 @@ import layouts
 import pytest
 import torch
 from benchmarks import compilation
-from kernel_cases import Case, Form, results
+from benchmarks.seeds import KernelOfSeeds
+from kernel_cases import CELLS, Case, Form, results
+from parameters import moved
 from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
 
 from las.nn.kernels import choice
 from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton import division
 from las.nn.kernels.triton.plan import TritonPlan
+from las.nn.rnn import BidirectionalLayer
 
 triton = choice.KERNELS["triton"]
 
@@ -65,6 +70,24 @@ def recorded(form: Form, case: Case) -> list[Tensor]:
     """Values and gradients as within a graph of a whole update, whose loops are its own."""
     with mock.patch.object(capture, "is_recording", lambda device: True), mock.patch.object(capture, "cached", None):
         return results(form, triton, case).all()
+
+
+def of_seeds(name: str, seeds: int) -> list[tuple[Tensor, Tensor]]:
+    """Outputs and gradients of layers of several seeds: in one call of the kernel within `vmap`, and one by one."""
+    layers = [BidirectionalLayer(CELLS[name], 3, 5) for _ in range(seeds)]
+    for layer in layers:
+        moved(layer, 0.4)
+    parameters, _ = stack_module_state(layers)
+    frames, lengths = torch.randn(len(LENGTHS), FRAMES, 3), torch.tensor(LENGTHS)
+    with choice.use_kernel(KernelOfSeeds(triton)):
+        at_once = vmap(partial(functional_call, layers[0]), in_dims=(0, None))(parameters, (frames, lengths))
+    with choice.use_kernel("plain"):
+        alone = torch.stack([layer(frames, lengths) for layer in layers])
+    named = [dict(layer.named_parameters()) for layer in layers]
+    found = torch.autograd.grad(at_once.sin().sum(), [*parameters.values()])
+    expected = torch.autograd.grad(alone.sin().sum(), [each[key] for key in parameters for each in named])
+    stacked = [torch.stack(expected[start : start + seeds]) for start in range(0, len(expected), seeds)]
+    return [*zip([at_once.detach(), *found], [alone.detach(), *stacked], strict=True)]
 
 
 def relaid(case: layouts.Recurrence, chosen: list[str], kernel: str = "triton") -> list[Tensor]:

@@ -7,7 +7,20 @@ import pytest
 import torch
 import triton_elsewhere as elsewhere
 from benchmarks import compilation
-from kernel_cases import Case, assert_no_further_off, both, equal, furthest, make, on_gpu, padding_of, results
+from kernel_cases import (
+    Case,
+    Form,
+    assert_no_further_off,
+    at_once,
+    both,
+    equal,
+    furthest,
+    make,
+    on_gpu,
+    padding_of,
+    pairs,
+    results,
+)
 from tiers import needs_gpu, rest_slow
 from torch import Tensor
 from triton_elsewhere import FRAMES, LENGTHS, PLANS, Elsewhere, needs_triton
@@ -24,8 +37,8 @@ HIDDEN, UNITS = 7, 4
 NAMES = ["ln_global_all", "ln_joined", "ln_per_gate", "lstm"]
 
 
-def interpreted(interpreter: Elsewhere, case: Case) -> list[Tensor]:
-    found: list[Tensor] = interpreter(elsewhere.results_of, both, case, "persistent", UNITS)
+def interpreted(interpreter: Elsewhere, case: Case, form: Form = both) -> list[Tensor]:
+    found: list[Tensor] = interpreter(elsewhere.results_of, form, case, "persistent", UNITS)
     return found
 
 
@@ -49,6 +62,14 @@ def test_other_norms_equal_the_plain_recurrence(name: str, norm: type[CellNorm],
     cell_norm = "none" if norm is DynamicTanh else "both"
     case = make(name, LENGTHS, frames=FRAMES, hidden=HIDDEN, cell_norm=cell_norm, norm=norm)
     assert furthest(interpreted(interpreter, case.to(torch.float32)), results(both, PLAIN, case).all()) <= 5e-6
+
+
+@needs_triton
+@pytest.mark.parametrize("name", rest_slow(["ln_joined", "lstm"], keep=1))
+def test_layers_of_several_models_at_once(name: str, interpreter: Elsewhere) -> None:
+    case = make(name, LENGTHS, frames=FRAMES, hidden=HIDDEN, cell_norm="both", directions=6)
+    found = interpreted(interpreter, case.to(torch.float32), at_once)
+    assert furthest(found, results(pairs, PLAIN, case).all()) <= 5e-6
 
 
 @needs_triton

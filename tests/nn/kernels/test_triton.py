@@ -16,6 +16,7 @@ from kernel_cases import (
     Case,
     Form,
     assert_no_further_off,
+    at_once,
     both,
     equal,
     furthest,
@@ -23,6 +24,7 @@ from kernel_cases import (
     on_gpu,
     one,
     padding_of,
+    pairs,
     results,
 )
 from tiers import needs_gpu, rest_slow
@@ -100,6 +102,21 @@ def test_both_directions_side_by_side(name: str, cell_norm: str, interpreter: El
     found = interpreted(interpreter, both, poisoned)
     assert not any(part.masked_select(padding).any() for part in found[:3])
     assert furthest(found, results(both, PLAIN, case).all()) <= 5e-6
+
+
+@needs_triton
+@pytest.mark.parametrize("name", rest_slow(DIFFERENT, keep=1))
+def test_layers_of_several_models_at_once(name: str, interpreter: Elsewhere) -> None:
+    case = make(name, LENGTHS, frames=FRAMES, cell_norm="both", directions=6)
+    found = interpreted(interpreter, at_once, case.to(torch.float32))
+    assert furthest(found, results(pairs, PLAIN, case).all()) <= 5e-6
+
+
+@needs_triton
+@pytest.mark.parametrize("name", rest_slow(DIFFERENT, keep=1))
+def test_layers_of_several_seeds_within_vmap(name: str, interpreter: Elsewhere) -> None:
+    for together, alone in interpreter(elsewhere.of_seeds, name, 3):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
 @needs_triton

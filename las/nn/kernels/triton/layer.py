@@ -1,4 +1,4 @@
-"""The recurrence on a GPU by kernels written in Triton: two launches per frame, both directions in each.
+"""The recurrence on a GPU by kernels written in Triton: two launches per frame, all directions in each.
 
 Phase one is the product U' h of every direction, cut into tiles; phase two has one program for each row, which computes
 norm, gates, memory and output (`las.nn.kernels.triton.steps`). The loop over frames is replayed from CUDA graphs
@@ -148,8 +148,8 @@ def _affine(cell: LSTMCell) -> Tensor:
     _, gain, offset, cell_gain, cell_bias = parameters_of(cell)
     offset = forget_bias(cell) if offset is None else offset
     none = offset.new_zeros(cell.hidden_size)
-    parts = (none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias)
-    return torch.cat([(none if part is None else part).flatten() for part in parts])
+    parts = none.repeat(NUM_GATES) if gain is None else gain, offset, cell_gain, cell_bias
+    return torch.cat([none if part is None else part for part in parts])
 
 
 class TritonRecurrence(torch.autograd.Function):
@@ -203,19 +203,20 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _before(outputs: Tensor, first: Tensor, lengths: Tensor, plan: TritonPlan) -> Tensor:
-    """h_{t-1} of every frame, [directions, batch, frames, H]: for the second direction, that of the frame after it."""
+    """h_{t-1} of every frame, [directions, batch, frames, H]: that of the frame after it for every second direction."""
     _, batch, size = first.shape
     frames = outputs.shape[1]
     before = outputs.new_empty(len(first), batch, frames, size, dtype=plan.operand)
     if not frames:
         return before
-    before[0, :, 0] = first[0]
-    before[0, :, 1:] = outputs[:, :-1, :size]
-    for part, start in zip(before[1:], first[1:], strict=True):
-        part[:, :-1], part[:, -1] = outputs[:, 1:, size:], 0.0
-        # The second direction starts from its state at a row's last frame.
-        at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, size)
-        part.scatter_(1, at_last, start.unsqueeze(1).to(plan.operand))
+    # Every second direction starts from its state at a row's last frame.
+    at_last = (lengths.long() - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, size)
+    for direction, (part, h, start) in enumerate(zip(before, outputs.split(size, 2), first, strict=True)):
+        if direction % 2:
+            part[:, :-1], part[:, -1] = h[:, 1:], 0.0
+            part.scatter_(1, at_last, start.unsqueeze(1).to(plan.operand))
+        else:
+            part[:, 0], part[:, 1:] = start, h[:, :-1]
     return before
 
 

@@ -43,7 +43,7 @@ class TritonLoop:
         slots, size, inner = (recipe.directions, recipe.rows), recipe.hidden_size, self.parts * recipe.hidden_size
         outer = NUM_GATES * size // self.parts
         with torch.inference_mode(False):  # these tensors outlive it
-            self.table = torch.zeros(10, dtype=torch.int64, device=recipe.device)
+            self.table = torch.zeros(10 + recipe.directions, dtype=torch.int64, device=recipe.device)
             self.clock = torch.zeros(slots, dtype=torch.int32, device=recipe.device)
             self.lengths = torch.zeros(recipe.rows, dtype=torch.int32, device=recipe.device)
             self.affine = torch.zeros(recipe.directions, 10 * size, device=recipe.device)

@@ -68,7 +68,9 @@ def forward(
             statistics[..., :NUM_GATES] = x.unflatten(-1, (plan.groups, -1)).mean(-1, dtype=torch.float32)
     last = torch.empty_like(first)
     hidden = division.words(weight, directions)
-    gap = (inputs[-1].data_ptr() - inputs[0].data_ptr()) // inputs[0].element_size()
+    if directions > 2:
+        inputs = torch.stack([*inputs]).unbind()
+    gap = (inputs[min(1, directions - 1)].data_ptr() - inputs[0].data_ptr()) // inputs[0].element_size()
     sums = division.sums(weight, directions)
     persistent_forward.forward[division.programs, directions, division.groups](
         *(inputs[0], gap, weight, affine, first, lengths, outputs, *trace, last, hidden, sums),

@@ -89,6 +89,7 @@ def backward(
     whatever r is; the reader multiplies by max(r). Grid: (programs, directions, groups).
     """
     p, direction, group = tl.program_id(0), first_direction + tl.program_id(1), first_group + tl.program_id(2)
+    from_end = direction % 2
     sums += (direction * slots // ROWS + group) * (2 * PROGRAMS * 8 * ROWS)
     row = group * ROWS + tl.arange(0, ROWS)
     length = tl.load(lengths + row, mask=row < batch, other=0)
@@ -129,7 +130,7 @@ def backward(
     for step in range(0, frames_here):
         t = frames_here - 1 - step
         active, later = t < length, t + 1 < length
-        position = (row * frames + t + direction * (length - 1 - 2 * t)).to(tl.int64)
+        position = (row * frames + t + from_end * (length - 1 - 2 * t)).to(tl.int64)
         place = direction * batch * frames.to(tl.int64) + position
         here = owned[:, None] & active[None, :]
         at = place[None, :] * H + unit[:, None]
@@ -143,9 +144,9 @@ def backward(
         cell_mean = tl.load(numbers + 8, mask=known, other=0.0)
         cell_scale = tl.load(numbers + 9, mask=known, other=1.0)
         cell_n = centred * cell_scale
-        # The frame before this one is one to the left, or to the right for the second direction.
+        # The frame before this one is one to the left, or to the right for every second direction.
         has_earlier = active & (t > 0)
-        earlier = place + 2 * direction - 1
+        earlier = place + 2 * from_end - 1
         old = tl.load(
             cells + earlier[None, :] * H + unit[:, None], mask=owned[:, None] & has_earlier[None, :], other=0.0
         )
@@ -169,7 +170,7 @@ def backward(
                 normed(n_o, r_o, KIND),
             )
             peak = largest(r_i, r_f, r_g, r_o)
-            later_scales = statistics + (place + 1 - 2 * direction)[None, :] * 10 + 4
+            later_scales = statistics + (place + 1 - 2 * from_end)[None, :] * 10 + 4
             next_i, next_f, next_g, next_o = four(later_scales, later[None, :], 1)
             next_peak = largest(next_i, next_f, next_g, next_o)
         arriving = summed(products, owned[:, None], step - 1, slots * H, SIDE, DIRECTIONS)
@@ -241,7 +242,7 @@ def backward(
     begun = length > 0
     arriving = summed(products, owned[:, None], frames_here - 1, slots * H, SIDE, DIRECTIONS)
     if NORM != "none":
-        start = direction * batch * frames.to(tl.int64) + row * frames + direction * (length - 1)
+        start = direction * batch * frames.to(tl.int64) + row * frames + from_end * (length - 1)
         next_i, next_f, next_g, next_o = four(statistics + start[None, :] * 10 + 4, begun[None, :], 1)
         arriving *= largest(next_i, next_f, next_g, next_o)
     tl.store(d_first + state, tl.where(begun[None, :], arriving, d_last_hidden), mask=mine)

@@ -6,8 +6,8 @@ Program p of a group of rows owns some units of a direction and keeps their rows
     n   = z r,    r from sums over all programs
     c_t, h_t            for its units, and h_t to all programs
 
-Large buffers are [directions, batch, frames, ...] by the position of the frame; the second direction visits the frames
-of a row from its true end. A tile of numbers is [units, rows]; statistics, memory and sums are fp32.
+Large buffers are [directions, batch, frames, ...] by the position of the frame; every second direction visits the
+frames of a row from its true end. A tile of numbers is [units, rows]; statistics, memory and sums are fp32.
 """
 
 from typing import no_type_check
@@ -57,7 +57,7 @@ def forward(
 ):  # fmt: skip
     """All frames of the rows of a group, by the equations of `steps.forward_row`.
 
-    x of the second direction lies `gap` elements after that of the first. Grid: (programs, directions, groups).
+    x of a direction lies `gap` elements after that of the one before. Grid: (programs, directions, groups).
     """
     p, direction, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sums += (direction * slots // ROWS + group) * (2 * PROGRAMS * 8 * ROWS)
@@ -93,7 +93,7 @@ def forward(
     turn = 0
     for t in range(0, tl.max(length, 0)):
         active = t < length
-        position = (row * frames + t + direction * (length - 1 - 2 * t)).to(tl.int64)
+        position = (row * frames + t + direction % 2 * (length - 1 - 2 * t)).to(tl.int64)
         place = direction * batch * frames.to(tl.int64) + position
         here = owned[:, None] & active[None, :]
         if NORM == "none" or NORM == "apart":

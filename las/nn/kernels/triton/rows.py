@@ -12,7 +12,7 @@ import triton.language as tl
 # Entries of the int64 table of a call: sizes, then addresses of large buffers.
 FRAMES, BATCH = tl.constexpr(0), tl.constexpr(1)
 GATES, CELLS, STATISTICS = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
-# Forwards: the results, and x of either direction.
+# Forwards: the results, and x of each direction.
 OUTPUTS, INPUTS = tl.constexpr(5), tl.constexpr(6)
 # Backwards: what arrives, z, and the gradients of G, of z and of LN(c).
 D_OUTPUTS, PROJECTED = tl.constexpr(5), tl.constexpr(6)
@@ -70,7 +70,7 @@ def cell_affine(n, affine, columns, inside, H: tl.constexpr):
 def place_of(table, row, direction, t, length):
     """Position of a row's frame t in [batch, frames] and in [directions, batch, frames]."""
     frames = tl.load(table + FRAMES)
-    position = row * frames + t + direction * (length - 1 - 2 * t)
+    position = row * frames + t + direction % 2 * (length - 1 - 2 * t)
     return position, direction * tl.load(table + BATCH) * frames + position
 
 

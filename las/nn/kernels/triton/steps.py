@@ -15,7 +15,7 @@ a row's equations. Statistics, memory and accumulators are fp32.
 Small tensors that the phases share, [directions, rows, ...] with rows rounded up, have fixed addresses, so that a
 captured graph can be replayed. A table holds what changes from call to call: sizes and addresses of large buffers. Each
 row has its own clock: a step is the same launch at every frame, and has no effect on a row that is at its end. Large
-buffers are [directions, batch, frames, ...] by the position of the frame; the second direction visits the frames of a
+buffers are [directions, batch, frames, ...] by the position of the frame; every second direction visits the frames of a
 row from its true end.
 """
 
@@ -83,8 +83,8 @@ def backward_row(
     seen = memory_at(table, place, affine, columns, inside, H, CELL_NORM, OPERAND)[0]
     previous = tl.load(first_cell + slot * H + columns, mask=inside, other=0.0)
     if t > 0:
-        # The frame before this one is one to the left, or to the right for the second direction.
-        earlier = place + 2 * direction - 1
+        # The frame before this one is one to the left, or to the right for every second direction.
+        earlier = place + 2 * (direction % 2) - 1
         previous = memory_at(table, earlier, affine, columns, inside, H, CELL_NORM, OPERAND)[1]
     squashed = tanh(seen)
     ds = dh * o * (1 - squashed * squashed)
