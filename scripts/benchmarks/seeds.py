@@ -169,6 +169,8 @@ class SeedsUpdate:
     def run(self) -> None:
         """Run the operations of an update."""
         assert self.given is not None
+        # As in `UpdateGraphs`: gradients of the parameters themselves would be summed on the stream around a capture.
+        leaves = {name: each.detach().requires_grad_() for name, each in self.parameters.items()}
         precision, kind = self.alone.precision, self.device.type
         one = partial(functional_call, self.objective)
         with (
@@ -177,9 +179,11 @@ class SeedsUpdate:
             patch.object(listener, "WithZeros", _Padded),
             patch.object(dropout, "Dropped", _Dropped),
         ):
-            losses = vmap(one, in_dims=(0, None), randomness="different")(self.parameters, (self.given,))
+            losses = vmap(one, in_dims=(0, None), randomness="different")(leaves, (self.given,))
         losses.sum().backward()
-        gradients = [each.grad for each in self.parameters.values() if each.grad is not None]
+        gradients = [leaf.grad for leaf in leaves.values() if leaf.grad is not None]
+        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient
         norms = torch.stack([each.flatten(1).norm(dim=1) for each in gradients]).norm(dim=0)
         clip = self.subject.clip_norm
         factors = torch.ones_like(norms) if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
