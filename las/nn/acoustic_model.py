@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.config.build import require
+from las.nn.factories import made
 from las.nn.features import Features, Waveforms
 from las.nn.listener import Listener
 from las.nn.model import FeatureAugmentation, SpeechModel, TrainingBatch
@@ -119,8 +120,8 @@ class AcousticModel(FrameModel):
             raise ArgumentError(
                 f"chunk_step={chunk_step} is more than chunk_size={chunk_size}: frames would be left out"
             )
-        self.features = features(sample_rate)
-        self.listener = listener(self.features.size)
+        self.features = made("features", features, sample_rate)
+        self.listener = made("listener", listener, self.features.size)
         self.chunk_size, self.chunk_step = chunk_size, chunk_step
         num_pdfs = states_per_phone * (vocab_size - 1) if num_pdfs is None else num_pdfs
         self.num_frames_of_row = math.prod(self.listener.reductions)

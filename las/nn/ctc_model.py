@@ -16,6 +16,7 @@ from torch import Tensor
 
 from las.nn.ctc import CTC, CTCOutput, IntermediateCTC, align
 from las.nn.ctc_prefix import CTCPrefixes, PrefixState, prefixes
+from las.nn.factories import made
 from las.nn.features import Features, Rows, Waveforms
 from las.nn.listener import Levels, Listener
 from las.nn.model import PrefixDecoder, SpeechModel, Spelling, TrainingBatch
@@ -109,8 +110,8 @@ class CTCModel(SpeechModel):
         super().__init__()
         if speller is not None:
             raise ArgumentError("speller: a model of CTC alone has none: model.speller=null")
-        self.features = features(sample_rate)
-        self.listener = listener(self.features.size)
+        self.features = made("features", features, sample_rate)
+        self.listener = made("listener", listener, self.features.size)
         self.ctc = ctc(self.listener.output_size, vocab_size)
         self.intermediate_ctc = None if intermediate_ctc is None else intermediate_ctc(self.listener.sizes, vocab_size)
 

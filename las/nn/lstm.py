@@ -17,6 +17,7 @@ from las.nn.cells.base import LSTMCell, RecurrentCell, State, values_are_unknown
 from las.nn.cells.gru import GRUCell
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.cells.projected_lstm import ProjectedLSTMCell
+from las.nn.factories import checked
 from las.nn.nested import filled
 from las.nn.rnn import BidirectionalLayer, CellFactory, RecurrentLayer
 from las.runtime.errors import ArgumentError
@@ -346,9 +347,8 @@ def _own_options(takes: Callable[[str], bool], options: dict[str, Any]) -> dict[
 
 def _factory(cell: str | CellFactory | Callable[..., RecurrentCell], options: dict[str, Any]) -> CellFactory:
     for name, given in {"cell": cell, "norm": options.get("norm")}.items():
-        if isinstance(given, nn.Module):
-            kind = type(given).__name__
-            raise ArgumentError(f"{name} is one {kind}, but each layer makes its own: give the class, {name}={kind}")
+        if not isinstance(given, str | None):
+            checked(name, given)
     if cell in (RecurrentCell, LSTMCell):
         raise ArgumentError(f"cell={cell} is a base class without equations: cell='lstm' is the plain LSTM")
     if isinstance(norm := options.get("norm"), str):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from las.nn.attention.base import AttentionMemory
 from las.nn.ctc import CTC, CTCOutput, IntermediateCTC, no_ctc_error
+from las.nn.factories import made
 from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels.cpp.speller import CppSearchStep, Hypotheses
 from las.nn.kernels.graphs.parts import Replayable
@@ -318,9 +319,9 @@ class ListenAttendSpell(SpeechModel):
         intermediate_ctc: Callable[[list[int], int], IntermediateCTC] | None = None,
     ) -> None:
         super().__init__()
-        self.features = features(sample_rate)
-        self.listener = listener(self.features.size)
-        self.speller = speller(vocab_size, self.listener.output_size)
+        self.features = made("features", features, sample_rate)
+        self.listener = made("listener", listener, self.features.size)
+        self.speller = made("speller", speller, vocab_size, self.listener.output_size)
         self.ctc = None if ctc is None else ctc(self.listener.output_size, vocab_size)
         self.intermediate_ctc = None if intermediate_ctc is None else intermediate_ctc(self.listener.sizes, vocab_size)
         self.speller.attention.use_ctc(self.ctc)

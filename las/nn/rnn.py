@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from las.nn.cells.base import RecurrentCell, State, values_are_unknown
+from las.nn.factories import made
 from las.nn.kernels import choice, operator
 from las.nn.kernels.base import PLAIN, Frames, Lengths, States, Unrolled, twice_differentiable
 from las.nn.kernels.forms import uncompiled
@@ -33,7 +34,7 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, cell: CellFactory, input_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.cell = cell(input_size, hidden_size)
+        self.cell = made("cell", cell, input_size, hidden_size)
         self.output_size = self.cell.output_size
 
     def forward(self, frames: Frames, num_frames: Lengths, state: State | None = None) -> tuple[Outputs, State]:

@@ -25,6 +25,7 @@ from las.nn.attention.base import Attention, AttentionMemory, State
 from las.nn.cells import base as cells
 from las.nn.cells.lstm import PlainLSTMCell
 from las.nn.dropout import Dropout, DropoutFactory, Masks, apply_mask, steps_of
+from las.nn.factories import made
 from las.nn.kernels import choice
 from las.nn.kernels.choice import Compiled, Differences
 from las.nn.kernels.cpp import speller as cpu
@@ -135,9 +136,9 @@ class Speller(ScheduledModule):
         self.cells = nn.ModuleList()
         size = embedding_size + value_size
         for _ in range(num_layers):
-            self.cells.append(cell(size, hidden_size))
+            self.cells.append(made("cell", cell, size, hidden_size))
             size = self._cells[-1].output_size
-        self.attention = attention(size, value_size)
+        self.attention = made("attention", attention, size, value_size)
         self.reads_token = readout_reads == "state_and_token"
         self.activation, self.pooled = READOUTS[readout]
         width = readout_size or hidden_size
@@ -145,8 +146,7 @@ class Speller(ScheduledModule):
             raise ArgumentError(f"readout_size={width} must be a multiple of {self.pooled} for readout={readout}")
         self.readout = nn.Linear(size + value_size + self.reads_token * embedding_size, width)
         self.output = nn.Linear(width // self.pooled, vocab_size)
-        self.dropout, self.drops = dropout_mask(dropout), dropout > 0
-        self.dropout_at = dropout_at
+        self.dropout, self.drops, self.dropout_at = dropout_mask(dropout), dropout > 0, dropout_at
 
     def start(self, memory: AttentionMemory) -> SpellerState:
         """Return the state before the first token, with one beam per utterance."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from las.config.build import require
 from las.nn import transducer
 from las.nn.cells.base import State
+from las.nn.factories import made
 from las.nn.features import Features, Rows, Waveforms
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.tensors import score_type
@@ -199,10 +200,10 @@ class TransducerModel(SpeechModel):
         joint: Callable[[int, int, int], JointNetwork],
     ) -> None:
         super().__init__()
-        self.features = features(sample_rate)
-        self.listener = listener(self.features.size)
-        self.prediction = prediction(vocab_size)
-        self.joint = joint(self.listener.output_size, self.prediction.output_size, vocab_size)
+        self.features = made("features", features, sample_rate)
+        self.listener = made("listener", listener, self.features.size)
+        self.prediction = made("prediction", prediction, vocab_size)
+        self.joint = made("joint", joint, self.listener.output_size, self.prediction.output_size, vocab_size)
 
     def explain(self) -> str:
         kernel = choice.explain(self.prediction.cells[0], self.prediction.embedding.weight)

@@ -10,14 +10,17 @@ from options import attention
 
 from las.nn.acoustic_model import AcousticModel
 from las.nn.cells.bn_recurrent import BNRecurrentLSTMCell
+from las.nn.cells.li_gru import LiGRUCell
+from las.nn.cells.ln_gru import LNGRUCell
 from las.nn.cells.lstm import PlainLSTMCell
+from las.nn.cells.norms import RMSNorm
 from las.nn.features import MFCC, LogMel
 from las.nn.front_end import ConvolutionFrontEnd
 from las.nn.gammatone import Gammatone
 from las.nn.initialisation import Initialisation, LSTMInitialisation
 from las.nn.listener import Listener
 from las.nn.losses import JointCTCLoss, LabelSmoothedCrossEntropy
-from las.nn.rnn import RecurrentLayer
+from las.nn.rnn import BidirectionalLayer, RecurrentLayer
 from las.nn.scheduled import PiecewiseLinear
 from las.runtime.errors import ConfigError
 
@@ -47,6 +50,17 @@ def attended(name: str, **options: Any) -> None:
         (partial(cell_cases.make, "recurrent_dropout"), {"cell": BNRecurrentLSTMCell}, "BNRecurrentLSTMCell"),
         (partial(cell_cases.make, "recurrent_dropout"), {"cell": cell_cases.factory_of("zoneout")}, "ZoneoutLSTMCell"),
         (partial(cell_cases.make, "noisy"), {"cell": BNRecurrentLSTMCell}, "BNRecurrentLSTMCell"),
+        (partial(cell_cases.make, "noisy"), {"cell": "lstm"}, "cell='lstm': .* takes a class"),
+        (partial(PlainLSTMCell, 3, 4), {"norm": "rms"}, "norm='rms': .* takes a class"),
+        (partial(PlainLSTMCell, 3, 4), {"norm": RMSNorm()}, "norm is one RMSNorm, .* norm=RMSNorm"),
+        (partial(LiGRUCell, 3, 4), {"norm": RMSNorm()}, "norm is one RMSNorm"),
+        (partial(LNGRUCell, 3, 4), {"norm": "rms"}, "norm='rms'"),
+        (
+            partial(BidirectionalLayer, input_size=3, hidden_size=4),
+            {"cell": PlainLSTMCell(3, 4)},
+            "cell is one PlainLSTM",
+        ),
+        (partial(AcousticModel, 16000, 4, listener=listener), {"features": "log_mel"}, "features='log_mel'"),
         (partial(attended, "multi_head"), {"num_heads": 3}, "key_size=4"),
         (partial(attended, "multi_head"), {"num_heads": 4}, "the 6 values"),
         (partial(attended, "multi_head"), {"num_heads": 0}, "num_heads=0"),

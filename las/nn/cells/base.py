@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from las.nn.cells.norms import CellNorm, LayerNorm
+from las.nn.factories import checked
 from las.runtime.errors import ConfigError, require_known
 
 NUM_GATES = 4
@@ -228,7 +229,7 @@ class LSTMCell(RecurrentCell):
         super().__init__(input_size, hidden_size)
         require_known("cell_norm", cell_norm, CELL_NORMS)
         self.cell_norm = cell_norm
-        self.norm = norm
+        self.norm = checked("norm", norm)
         self.forget_bias = float(forget_bias)
         self.eps = float(eps)
         self.equation_options: dict[str, str] = {}  # options of a subclass that choose among its equations

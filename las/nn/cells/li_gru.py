@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from las.nn.cells.base import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 from las.nn.cells.norms import CellNorm, LayerNorm
+from las.nn.factories import made
 
 NUM_BLOCKS = 2
 
@@ -35,7 +36,7 @@ class LiGRUCell(RecurrentCell):
         self.recurrent_weight = gate_weight(NUM_BLOCKS, hidden_size, hidden_size)
         self.gain = nn.Parameter(torch.ones(NUM_BLOCKS * hidden_size))
         self.bias = nn.Parameter(torch.zeros(NUM_BLOCKS * hidden_size))
-        self.input_norm, self.eps = norm(), eps
+        self.input_norm, self.eps = made("norm", norm), eps
 
     def input_gates(self, frames: Frames) -> Gates:
         return self.input_norm(functional.linear(frames, self.input_weight), self.gain, self.bias, self.eps)
