@@ -339,7 +339,7 @@ def reduce_time(rows: Rows, num_rows: Lengths, factor: int, reduction: str) -> t
     if factor == 1:
         return rows, num_rows
     missing = -rows.shape[1] % factor
-    # Lengths are symbols in an export: nothing may depend on them.
+    # Lengths are symbols in an export: nothing may depend on them. Memory is used again on a CPU alone.
     if torch.compiler.is_exporting() or rows.device.type != "cpu":
         rows = functional.pad(rows, (0, 0, 0, missing))
     elif missing:
