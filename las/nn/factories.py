@@ -20,6 +20,6 @@ def checked(key: str, factory: Callable[..., T]) -> Callable[..., T]:
     return factory
 
 
-def made(key: str, factory: Callable[..., T], *given: Any) -> T:
+def made(key: str, factory: Callable[..., T], /, *given: Any, **options: Any) -> T:
     """Return a part for these arguments. Raises ArgumentError as `checked` does."""
-    return checked(key, factory)(*given)
+    return checked(key, factory)(*given, **options)

@@ -57,7 +57,7 @@ class _Batch(NamedTuple):
     keys: tuple[int, ...]
 
 
-class _Objective(nn.Module):
+class Objective(nn.Module):
     """The summed loss of a batch as one module, so that its parameters can be replaced for a call."""
 
     def __init__(self, model: SpeechModel, loss: TrainingLoss) -> None:
@@ -103,7 +103,7 @@ class UpdateGraphs:
         precision: torch.dtype,
     ) -> None:
         self.model, self.optimiser, self.gradients, self.precision = model, optimiser, gradients, precision
-        self.objective = _Objective(model, loss)
+        self.objective = Objective(model, loss)
         self.memory: Hashable = None
         """Addresses that the graphs rely on."""
         self.met = Counter[Hashable]()

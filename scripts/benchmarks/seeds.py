@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
@@ -24,7 +24,8 @@ from las.nn.kernels.graphs import capture
 from las.nn.kernels.triton import layer
 from las.nn.kernels.triton.layer import Loops, TritonKernel, TritonRecurrence
 from las.nn.kernels.triton.plan import TritonPlan
-from las.training.update_graphs import Inputs
+from las.nn.model import SpeechModel
+from las.training.update_graphs import Inputs, Objective
 
 
 class _Padded:
@@ -48,7 +49,7 @@ class RecurrenceOfSeeds(torch.autograd.Function):
 
     @staticmethod
     def forward(*given: Any) -> Any:
-        raise NotImplementedError("there is one seed: TritonRecurrence computes it")
+        raise TypeError("there is one seed: TritonRecurrence computes it")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -61,18 +62,15 @@ class RecurrenceOfSeeds(torch.autograd.Function):
         loops: Loops,
         plan: TritonPlan,
         lengths: Tensor,
-        first: Tensor,
-        weight: Tensor,
-        affine: Tensor,
-        *inputs: Tensor,
+        *tensors: Tensor,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         if axes[2] is not None:
-            raise NotImplementedError("the rows of a batch have the same lengths for all seeds")
+            raise TypeError("the rows of a batch have the same lengths for all seeds")
 
         def of_seeds(tensor: Tensor, axis: int | None) -> Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
 
-        first, weight, affine, *each = map(of_seeds, (first, weight, affine, *inputs), axes[3:])
+        first, weight, affine, *each = map(of_seeds, tensors, axes[3:])
         outputs, last = TritonRecurrence.apply(
             *(loops, plan._replace(keep=True), lengths, first.transpose(0, 1).flatten(1, 2)),
             *(weight.flatten(0, 1), affine.flatten(0, 1), *torch.stack(each, 1).flatten(0, 1)),
@@ -84,7 +82,7 @@ class RecurrenceOfSeeds(torch.autograd.Function):
 class KernelOfSeeds(TritonKernel):
     """Computes layers within `vmap` over seeds."""
 
-    device: str | None = None  # type: ignore[assignment]  # no trial, which would run within `vmap`
+    device = None  # no trial, which would run within `vmap`
 
     def __init__(self, kernel: TritonKernel) -> None:
         self.kernel = kernel
@@ -100,20 +98,6 @@ class KernelOfSeeds(TritonKernel):
             return super().recurrence(*given)
 
 
-class _Objective(nn.Module):
-    """The mean loss of a target."""
-
-    def __init__(self, model: Any, loss: Any) -> None:
-        super().__init__()
-        self.model, self.loss = model, loss
-
-    def forward(self, given: Inputs) -> Tensor:
-        output = self.model.forward_features(given.features, given.num_frames, given.targets)
-        nothing = torch.zeros_like(given.num_tokens)
-        batch = Batch([], given.features.new_zeros(len(nothing), 0), nothing, given.targets, given.num_tokens)
-        return self.loss.objective(self.model, output, batch) / given.divisor
-
-
 class SeedsUpdate:
     """Updates of the trainings of several seeds, each of which begins with parameters drawn from its number.
 
@@ -127,7 +111,8 @@ class SeedsUpdate:
     ) -> None:
         self.alone = subject.step(precision, device)
         self.subject, self.kernel, self.device = subject, kernel, device
-        self.objective = _Objective(self.alone.model, self.alone.loss).train()
+        assert isinstance(self.alone.model, SpeechModel)
+        self.objective = Objective(self.alone.model, self.alone.loss).train()
         drawn = []
         for seed in range(1, seeds + 1):
             torch.manual_seed(seed)
@@ -179,7 +164,7 @@ class SeedsUpdate:
             patch.object(listener, "WithZeros", _Padded),
             patch.object(dropout, "Dropped", _Dropped),
         ):
-            losses = vmap(one, in_dims=(0, None), randomness="different")(leaves, (self.given,))
+            losses = vmap(one, in_dims=(0, None), randomness="different")(leaves, (self.given,)) / self.given.divisor
         losses.sum().backward()
         gradients = [leaf.grad for leaf in leaves.values() if leaf.grad is not None]
         for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):

@@ -14,7 +14,7 @@ from torch.nn import functional
 from las.nn.cells.base import Frames, Gates, HiddenState, RecurrentCell, gate_weight
 from las.nn.cells.gru import NUM_BLOCKS, updated
 from las.nn.cells.norms import CellNorm, LayerNorm
-from las.nn.factories import made
+from las.nn.factories import checked
 
 
 class LNGRUCell(RecurrentCell):
@@ -41,9 +41,8 @@ class LNGRUCell(RecurrentCell):
         self.input_gain, self.recurrent_gain = nn.Parameter(torch.ones(size)), nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
         self.candidate_bias = nn.Parameter(torch.zeros(hidden_size))
-        self.input_norms, self.recurrent_norms = (
-            nn.ModuleList([made("norm", norm), made("norm", norm)]) for _ in range(2)
-        )
+        norm = checked("norm", norm)
+        self.input_norms, self.recurrent_norms = (nn.ModuleList([norm(), norm()]) for _ in range(2))
         self.eps = eps
 
     def input_gates(self, frames: Frames) -> Gates:

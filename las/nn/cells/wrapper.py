@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from las.nn.cells.base import Frames, Gates, Hidden, LSTMCell, LSTMState, Mask
-from las.nn.factories import checked
+from las.nn.factories import made
 from las.runtime.errors import ConfigError
 
 
@@ -22,7 +22,7 @@ class WrapperLSTMCell(LSTMCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, cell: Callable[..., LSTMCell], **options: Any) -> None:
         super().__init__(input_size, hidden_size)
-        self.cell = checked("cell", cell)(input_size, hidden_size, **options)
+        self.cell = made("cell", cell, input_size, hidden_size, **options)
         if not isinstance(self.cell, LSTMCell):
             raise ConfigError(f"{type(self).__name__} takes LSTM cells, and {type(self.cell).__name__} is none")
         self.output_size = self.cell.output_size

@@ -99,10 +99,10 @@ def parameters_of(cell: LSTMCell) -> Parameters:
         return Parameters(weight, None, None, *of_memory)
     # What has one dimension is not viewed: in a sum with other biases its gradient would share their memory, which an
     # optimiser or a clipped norm would change twice.
-    if bias is not None and not cell.forget_bias:
-        return Parameters(weight, gain.flatten(), bias.flatten(), *of_memory)
-    forget = forget_bias(cell)
-    return Parameters(weight, gain.flatten(), forget if bias is None else bias.flatten() + forget, *of_memory)
+    offset = forget_bias(cell) if bias is None else bias.flatten()
+    if bias is not None and cell.forget_bias:
+        offset = offset + forget_bias(cell)
+    return Parameters(weight, gain.flatten(), offset, *of_memory)
 
 
 def _with_ones(cell: LSTMCell, form: CellForm, gain: Tensor | None) -> Tensor:

@@ -51,7 +51,7 @@ class TritonKernel(Kernel):
     torch may use it; everything else is fp32.
     """
 
-    device = "cuda"
+    device: str | None = "cuda"
 
     def loops(self) -> Loops:
         """Return the module with the loops over frames, whose import needs Triton."""
