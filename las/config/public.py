@@ -27,6 +27,7 @@ _CLASSES = {
     "las.nn.cells.gru": "GRUCell",
     "las.nn.cells.ln_gru": "LNGRUCell",
     "las.nn.cells.li_gru": "LiGRUCell",
+    "las.nn.cells.sli_gru": "SLiGRUCell",
     "las.nn.cells.min_gru": "MinGRUCell",
     "las.nn.cells.min_lstm": "MinLSTMCell",
     "las.nn.cells.projected_lstm": "ProjectedLSTMCell",

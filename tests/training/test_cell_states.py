@@ -8,8 +8,8 @@ from console import Las
 from interrupted_trainings import require_same, stopped_after
 from tiers import rest_slow
 
-LISTENERS = ("min_lstm", "slstm", "projected_lstm", "gru", "li_gru", "min_gru", "ln_gru")
-SPELLERS = ("slstm", "projected_lstm", "min_gru", "li_gru", "gru", "min_lstm", "ln_gru")
+LISTENERS = ("min_lstm", "slstm", "projected_lstm", "gru", "li_gru", "sli_gru", "min_gru", "ln_gru")
+SPELLERS = ("slstm", "projected_lstm", "min_gru", "li_gru", "sli_gru", "gru", "min_lstm", "ln_gru")
 
 
 @pytest.mark.parametrize(("listener", "speller"), rest_slow(zip(LISTENERS, SPELLERS, strict=True)))

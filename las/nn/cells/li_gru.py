@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from las.nn.cells.base import Frames, Gates, HiddenState, RecurrentCell, gate_weight
+from las.nn.cells.base import Frames, Gates, Hidden, HiddenState, RecurrentCell, gate_weight
 from las.nn.cells.norms import CellNorm, LayerNorm
 from las.nn.factories import made
 
@@ -41,7 +41,11 @@ class LiGRUCell(RecurrentCell):
     def input_gates(self, frames: Frames) -> Gates:
         return self.input_norm(functional.linear(frames, self.input_weight), self.gain, self.bias, self.eps)
 
+    def recurrent_gates(self, hidden: Hidden) -> Gates:
+        """Return what is added to the projected input: U h."""
+        return functional.linear(hidden, self.recurrent_weight)
+
     def step(self, input_gates: Gates, state: HiddenState) -> HiddenState:
-        z, candidate = (input_gates + functional.linear(state.hidden, self.recurrent_weight)).chunk(NUM_BLOCKS, dim=-1)
+        z, candidate = (input_gates + self.recurrent_gates(state.hidden)).chunk(NUM_BLOCKS, dim=-1)
         z = torch.sigmoid(z)
         return HiddenState(z * state.hidden + (1 - z) * functional.relu(candidate))

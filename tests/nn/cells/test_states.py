@@ -60,6 +60,14 @@ def li_gru(p: dict[str, Array], x: Array, h: Array) -> list[Array]:
     return [sigmoid(update) * h + (1 - sigmoid(update)) * candidate.clip(0)]
 
 
+def sli_gru(p: dict[str, Array], x: Array, h: Array) -> list[Array]:
+    """Moumen and Parcollet 2023: U h normalised too."""
+    wx = p["gain"] * layer_norm(x @ p["input_weight"].T) + p["bias"]
+    uh = p["recurrent_gain"] * layer_norm(h @ p["recurrent_weight"].T)
+    update, candidate = np.split(wx + uh, 2, -1)
+    return [sigmoid(update) * h + (1 - sigmoid(update)) * candidate.clip(0)]
+
+
 def min_gru(p: dict[str, Array], x: Array, h: Array) -> list[Array]:
     """Feng et al. 2024, section 3.1."""
     update, candidate = np.split(x @ p["input_weight"].T + p["bias"], 2, -1)
@@ -92,6 +100,7 @@ STEPS: dict[str, Callable[..., list[Array]]] = {
     "gru": gru,
     "ln_gru": ln_gru,
     "li_gru": li_gru,
+    "sli_gru": sli_gru,
     "min_gru": min_gru,
     "min_lstm": min_lstm,
     "projected_lstm": projected_lstm,
