@@ -3,8 +3,8 @@
 z  = sigmoid(norm(W_z x) + norm(U_z h))
 h' = z * h + (1 - z) * relu(norm(W_h x) + norm(U_h h))
 
-The ReLU has no bound: a Li-GRU's state, and with it its gradient, may grow from frame to frame. Here U h keeps its size,
-whatever that of h. As in SpeechBrain, each norm is one of both products together.
+The ReLU has no bound: a Li-GRU's state, and with it its gradient, may grow from frame to frame. Here U h keeps its
+size whatever that of h. As in SpeechBrain, each norm is one of both products together.
 """
 
 from collections.abc import Callable
