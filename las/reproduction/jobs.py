@@ -82,9 +82,9 @@ def jobs(
 ) -> list[Job]:
     """Return the jobs of a recipe in the order in which they are trained: a seed of every row, then the next seed.
 
-    At a tier with learning rates, each seed of a row is trained with each of them. `optim.lr` among the overrides of a
-    row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier, mistakes in overrides, and a row
-    after one that has several trainings with a seed.
+    At a tier with learning rates, each seed of a row is trained with each of them, or of the row's own. `optim.lr`
+    among the overrides of a row or the `given` ones replaces the rates. Raises ConfigError for an unknown tier,
+    mistakes in overrides, and a row after one that has several trainings with a seed.
     """
     tier = recipe.tier(tier_name)
     for key in ("name", "seed", "run_dir"):
@@ -103,16 +103,17 @@ def jobs(
                 f"recipe {recipe.name}, row {row.name}: after: {row.after} has {len(sources)} trainings with seed "
                 f"{seed}, and which of them it goes on from is open: one learning rate (optim.lr=...) makes it one"
             )
-        for rate in _rates(tier, (*row.overrides, *row.at.get(tier_name, ()), *given)):
+        for rate in _rates(row, tier, (*row.overrides, *row.at.get(tier_name, ()), *given)):
             source = sources[0] if sources else None
             made.append(_job(recipe, row, tier_name, seed, copy, runs, given, rate, source))
     return made
 
 
-def _rates(tier: Tier, overrides: Sequence[str]) -> tuple[float | None, ...]:
+def _rates(row: Row, tier: Tier, overrides: Sequence[str]) -> tuple[float | None, ...]:
     """Return the learning rates that a row is trained with; None for that of its config or its `overrides`."""
-    is_given = any(override.partition("=")[0] == "optim.lr" for override in overrides)
-    return (None,) if is_given else tier.rates or (None,)
+    if not tier.rates or any(override.partition("=")[0] == "optim.lr" for override in overrides):
+        return (None,)
+    return row.rates or tier.rates
 
 
 def _trainings(row: Row, tier: Tier, count: int) -> list[tuple[int, int]]:

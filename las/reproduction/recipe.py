@@ -60,7 +60,8 @@ Overrides = tuple[str, ...]
 class Row:
     """A row of the table. `at` are further overrides by tier; `repeat` says whether more trainings of it are other
     seeds or the same seed once more; `note` is printed below the table; `after` names the row whose training with the
-    same seed each of its trainings begins with (`warm_start.from`), empty for none."""
+    same seed each of its trainings begins with (`warm_start.from`), empty for none; `rates` stand in place of those of
+    tiers that have learning rates."""
 
     name: str
     label: str
@@ -71,6 +72,7 @@ class Row:
     repeat: str
     note: str
     after: str = ""
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assume
 
 def _row(values: Any, family: str, at: Mapping[str, list[str]], where: str) -> Row:
     options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": "", "after": ""}
-    section = _section(values, where, ("name", "label"), options)
+    section = _section(values, where, ("name", "label"), options | {"rates": []})
+    build.check_value(f"{where}: rates", section["rates"], list[float])
     for tier in (*at, *section["at"]):
         _one_of(tier, TIERS, f"{where}: at")
     for key, value in section["paper"].items():
@@ -211,6 +214,7 @@ def _row(values: Any, family: str, at: Mapping[str, list[str]], where: str) -> R
             "family": _one_of(section["family"], FAMILIES, f"{where}: family"),
             "repeat": _one_of(section["repeat"], REPEATS, f"{where}: repeat"),
             "overrides": tuple(section["overrides"]),
+            "rates": tuple(section["rates"]),
             "at": {tier: (*at.get(tier, ()), *section["at"].get(tier, ())) for tier in (*at, *section["at"])},
         }
     )

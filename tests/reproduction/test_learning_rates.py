@@ -56,6 +56,21 @@ def test_every_seed_is_trained_with_every_rate(tuned: Recipe, planned: list[Job]
     assert len({job.directory for job in planned}) == len(planned)
 
 
+def test_a_row_may_have_rates_of_its_own(tuned: Recipe) -> None:
+    """At a tier that has rates; they are all that is asked of the row, and not of the others."""
+    own = dataclasses.replace(tuned.rows[0], rates=(0.5, 0.25))
+    changed = dataclasses.replace(tuned, rows=(own, tuned.rows[1]))
+    planned = plan(changed, seeds=1)
+    assert [job.rate for job in planned] == [0.5, 0.25, *RATES]
+    known = table_of(changed, planned, {(own.name, 1, 0.5): 0.3, (own.name, 1, 0.25): 0.2})
+    line = results.collect(changed, "smoke", planned, "", [known]).line(own.name)
+    assert [(each.rate, line.tried[0].rate) for each in line.outcomes] == [(0.25, 0.5)]
+    without = dataclasses.replace(
+        changed, tiers=tuned.tiers | {"smoke": dataclasses.replace(tuned.tiers["smoke"], rates=())}
+    )
+    assert [job.rate for job in plan(without, seeds=1)] == [None, None]
+
+
 def test_a_given_rate_replaces_those_of_the_tier(tuned: Recipe) -> None:
     planned = plan(tuned, given=("optim.lr=0.5",))
     assert [(job.seed, job.rate) for job in planned] == [(seed, None) for seed in (1, 1, 2, 2, 3, 3)]

@@ -212,7 +212,7 @@ def test_rows_of_another_depth_have_a_factor_of_time_for_each_layer() -> None:
 @pytest.mark.slow
 def test_norms_and_cells_are_150_trainings() -> None:
     """Two rates on phones in noise, one on AN4, where the last row of the norms is left out."""
-    phones, an4 = (), ("corpus=an4", "corpus.root=x", "optim.lr=0.004")
+    phones, an4 = (), ("corpus=an4", "corpus.root=x", "optim.lr=0.002")
     counts = [
         read.tier("open").seeds * len(jobs.jobs(read, "open", 1, Path("runs"), each))
         for read in map(recipe.read, NEW)
