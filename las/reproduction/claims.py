@@ -48,7 +48,7 @@ VARIANTS = ("joined_cell", "global_cell", "per_gate_cell", "joined", "global", "
 PRETRAINED = [f"z20_pre_{variant}" for variant in ("lstm", *VARIANTS)]
 NOT_PRETRAINED = [f"z20_nopre_{variant}" for variant in ("lstm", *VARIANTS)]
 HYBRID = {layers: [f"z20_hybrid_{layers}_{variant}" for variant in VARIANTS] for layers in (6, 8)}
-CELLS = ("gru", "sli_gru", "min_gru", "min_lstm", "projected_lstm", "slstm")
+CELLS = ("gru", "li_gru", "min_gru", "min_lstm", "projected_lstm", "slstm")
 RATES = ("0.0005", "0.001", "0.002", "0.004", "0.008")
 
 
