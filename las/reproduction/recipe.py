@@ -198,8 +198,8 @@ _RECIPE_OPTIONS: dict[str, Any] = {"family": FAMILIES[0], "assumed": [], "assume
 
 
 def _row(values: Any, family: str, at: Mapping[str, list[str]], where: str) -> Row:
-    options = {"overrides": [], "at": {}, "paper": {}, "family": family, "repeat": REPEATS[0], "note": "", "after": ""}
-    section = _section(values, where, ("name", "label"), options | {"rates": []})
+    options = {"overrides": [], "at": {}, "rates": [], "paper": {}, "note": "", "after": ""}
+    section = _section(values, where, ("name", "label"), options | {"family": family, "repeat": REPEATS[0]})
     build.check_value(f"{where}: rates", section["rates"], list[float])
     for tier in (*at, *section["at"]):
         _one_of(tier, TIERS, f"{where}: at")
