@@ -194,6 +194,20 @@ def test_without_gradients_the_results_are_the_same(kernel: str, form: Form, nam
     assert equal(found, without) and equal(without, inferred)
 
 
+@every_cell
+@pytest.mark.parametrize("hidden", [7, 40])
+def test_an_utterance_alone_has_the_bits_that_it_has_in_a_batch(name: str, hidden: int) -> None:
+    """Products of one row, and of many, add in one order (`Panels.multiply`, `multiply` of `matrices.h`)."""
+    at = place("cpu")
+    layer = las.LSTM(INPUT, hidden, cell=CELLS[name], bidirectional=True, batch_first=True)
+    frames, lengths = torch.randn(13, FRAMES, INPUT), torch.randint(1, FRAMES + 1, (13,))
+    with choice.use_kernel(at.kernel), torch.no_grad():
+        together = layer(frames, lengths=lengths)[0]
+        for row, length in enumerate(lengths.tolist()):
+            alone = layer(frames[row : row + 1, :length])[0]
+            assert torch.equal(alone[0], together[row, :length])
+
+
 @every_kernel
 def test_a_norm_of_ones_own_is_left_to_the_plain_kernel(kernel: str) -> None:
     class Shifted(LayerNorm):

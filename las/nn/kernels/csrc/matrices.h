@@ -19,18 +19,18 @@ constexpr int BREADTH = 4096;         // so many columns of the right one in the
 
 constexpr int SHORT = 256;            // rows of the left one that are no longer are read where they are
 
-// A corner of the result, [height, width], by a tile of so many vectors: `element` gives the left matrix.
-template <int VECTORS, class T, class Element>
+// A corner of the result, [height, width], by a tile of so many rows and vectors: `element` gives the left matrix.
+template <int ROWS, int VECTORS, class T, class Element>
 void multiply_tile(const Product<T>& p, T* corner, int height, int width, int depth, const T* panel, bool adding,
                    Element element) {
     for (int row = 0; row < height; ++row) __builtin_prefetch(corner + row * p.columns, 1);
-    Tile<T, MAX_ROWS, VECTORS> tile;
+    Tile<T, ROWS, VECTORS> tile;
     tile.multiply(depth, panel, element);
     const auto keep = [&](int row, int column, Vector<T> values, auto n) {
         T* at = corner + row * p.columns + column;
         store(at, adding ? load(at, n) + values : values, n);
     };
-    if (height == MAX_ROWS) {
+    if (height == ROWS) {
         tile.each(width, keep);
     } else {
         tile.each(width, [&](int row, int column, Vector<T> values, auto n) {
@@ -61,10 +61,17 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
                         const T* panel = panels + int64_t(c) * depth;
                         const auto multiply = [&](auto element) {
                             const bool adding = k || p.adding;
-                            if (wide > WIDTH<T>) {
-                                multiply_tile<2>(p, corner, tall, wide, depth, panel, adding, element);
+                            const auto with = [&](auto size) {
+                                if (wide > WIDTH<T>) {
+                                    multiply_tile<size, 2>(p, corner, tall, wide, depth, panel, adding, element);
+                                } else {
+                                    multiply_tile<size, 1>(p, corner, tall, wide, depth, panel, adding, element);
+                                }
+                            };
+                            if (tall > MAX_ROWS / 2) {
+                                with(std::integral_constant<int, MAX_ROWS>{});
                             } else {
-                                multiply_tile<1>(p, corner, tall, wide, depth, panel, adding, element);
+                                with(std::integral_constant<int, MAX_ROWS / 2>{});
                             }
                         };
                         if (in_place) {

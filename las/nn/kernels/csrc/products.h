@@ -138,7 +138,23 @@ void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
         }
     }
     for (int piece = 0; block.column != 1 && piece < pieces; ++piece) {
-        for (int start = 0; start < inner; start += deep) {
+        int start = 0;
+        if (WIDE % WIDTH<T> == 0 && (piece + 1) * WIDE <= columns) {  // in squares, whose lines are asked for ahead
+            for (; start + WIDTH<T> <= inner; start += WIDTH<T>) {
+                for (int c = 0; c < WIDE; c += WIDTH<T>) {
+                    const T* from = block.at(start, piece * WIDE + c);
+                    Vector<T> square[WIDTH<T>];
+                    for (int lane = 0; lane < WIDTH<T>; ++lane) {
+                        square[lane] = load(from + lane * block.column, Whole{});
+                        __builtin_prefetch(from + lane * block.column + ahead * WIDTH<T>);
+                    }
+                    transpose<T>(square);
+                    T* corner = to + (int64_t(piece) * inner + start) * WIDE + c;
+                    for (int k = 0; k < WIDTH<T>; ++k) store(corner + k * WIDE, square[k], Whole{});
+                }
+            }
+        }
+        for (; start < inner; start += deep) {
             const int stop = std::min(start + deep, inner);
             for (int c = 0; c < WIDE; ++c) {
                 const bool inside = piece * WIDE + c < columns;
@@ -205,7 +221,11 @@ class Panels {
         const int blocks = (rows + MAX_ROWS - 1) / MAX_ROWS, end = last_column(team);
         // Of each block's step: together they ask for all. One or two rows are nothing but loads, which this would delay.
         const int share = std::min(rows, (lines + blocks - 1) / std::max(blocks, 1));
-        for (int j = first_column(team); j < end; j += PANEL<T>) {
+        int j = first_column(team);
+        if (rows == 1) {
+            for (; j + ABREAST * PANEL<T> <= std::min(end, columns); j += ABREAST * PANEL<T>) multiply_row(from, to, j);
+        }
+        for (; j < end; j += PANEL<T>) {
             for (int start = 0; start == 0 || start < inner; start += part) {
                 const int depth = std::min(part, inner - start);
                 const T* values = panel(j) + int64_t(start) * PANEL<T>;
@@ -236,6 +256,25 @@ class Panels {
     }
 
   private:
+    // Panels that one row is multiplied with side by side: with one, each sum would wait for the one before it.
+    static constexpr int ABREAST = 4;
+
+    void multiply_row(const T* from, T* to, int j) const {
+        const T* panels[ABREAST];
+        for (int n = 0; n < ABREAST; ++n) panels[n] = panel(j + n * PANEL<T>);
+        Vector<T> sums[ABREAST][2] = {};
+#pragma GCC unroll 4
+        for (int k = 0; k < inner; ++k) {
+            for (int n = 0; n < ABREAST; ++n) {
+                const T* at = panels[n] + int64_t(k) * PANEL<T>;
+                for (int v = 0; v < 2; ++v) sums[n][v] += from[k] * load(at + v * WIDTH<T>, Whole{});
+            }
+        }
+        for (int n = 0; n < ABREAST; ++n) {
+            for (int v = 0; v < 2; ++v) store(to + j + n * PANEL<T> + v * WIDTH<T>, sums[n][v], Whole{});
+        }
+    }
+
     T* panel(int j) const { return values + int64_t(j) * inner; }
     int panels() const { return (columns + PANEL<T> - 1) / PANEL<T>; }
     int first_column(Team team) const { return team.first(panels()) * PANEL<T>; }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX512F__)
 constexpr int REGISTER_BYTES = 64;
@@ -88,6 +89,35 @@ inline T sum(Vector<T> values) {
     T total = 0;
     for (int lane = 0; lane < WIDTH<T>; ++lane) total += values[lane];
     return total;
+}
+
+// A step of `transpose`: of two rows whose numbers differ in the bit `STEP` alone, the lanes with that bit of the upper
+// one change places with those without it of the lower one.
+template <int STEP, class T, int... LANE>
+inline void exchange(Vector<T>& upper, Vector<T>& lower, std::integer_sequence<int, LANE...>) {
+    constexpr int n = WIDTH<T>;
+#if defined(__clang__)
+    const Vector<T> first = __builtin_shufflevector(upper, lower, (LANE & STEP ? n + LANE - STEP : LANE)...);
+    lower = __builtin_shufflevector(upper, lower, (LANE & STEP ? n + LANE : LANE + STEP)...);
+#else
+    using Bits = typename Lanes<T>::Bits;
+    const Vector<T> first = __builtin_shuffle(upper, lower, Bits{(LANE & STEP ? n + LANE - STEP : LANE)...});
+    lower = __builtin_shuffle(upper, lower, Bits{(LANE & STEP ? n + LANE : LANE + STEP)...});
+#endif
+    upper = first;
+}
+
+// Transposes a square of as many rows as a vector has lanes, in a step for each bit of their numbers.
+template <class T, int STEP = 1>
+__attribute__((always_inline)) inline void transpose(Vector<T>* rows) {
+    if constexpr (STEP < WIDTH<T>) {
+#pragma GCC unroll 16
+        for (int row = 0; row < WIDTH<T>; ++row) {
+            if (row & STEP) continue;
+            exchange<STEP, T>(rows[row], rows[row + STEP], std::make_integer_sequence<int, WIDTH<T>>());
+        }
+        transpose<T, 2 * STEP>(rows);
+    }
 }
 
 // body(start, lanes) for each vector of a row; `lanes` is Whole but for the last.
