@@ -1,6 +1,7 @@
 """The caching allocator: memory comes again when its tensors are gone, and little more is kept than was in use."""
 
 import gc
+import resource
 import threading
 
 import pytest
@@ -10,9 +11,11 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.nn import Parameter
 
+import las
 from las.nn.cells.base import LSTMCell
 from las.nn.cells.ln_global import LNGlobalLSTMCell
 from las.nn.cells.ln_joined import LNJoinedLSTMCell
+from las.nn.kernels import choice
 from las.nn.kernels.choice import KERNELS
 from las.nn.kernels.cpp.tensors import CachingAllocator, allocator
 
@@ -34,6 +37,22 @@ def test_memory_comes_again_when_its_tensor_is_gone() -> None:
     assert place in {block.data_ptr() for block in memory.idle}
     again = memory.empty(LIKE.double(), 3, LARGE // 4)  # smaller, and of another type
     assert again.dtype == torch.float64 and place in {again.data_ptr(), *(block.data_ptr() for block in memory.idle)}
+
+
+@compiles
+def test_memory_of_the_compiled_loops_comes_again() -> None:
+    """Whose first writes to pages take longer than a short recurrence (`Blocks` of products.h)."""
+    layer, frames = las.LSTM(8, 512, bidirectional=True), torch.randn(3, 1, 8)
+
+    def new_pages() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        layer(frames)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    with torch.no_grad(), choice.use_kernel("cpu"):
+        layer(frames)
+        weights = 2 * 4 * 512 * 512 * frames.element_size()
+        assert min(new_pages() for _ in range(3)) < weights / resource.getpagesize() / 8
 
 
 def test_whatever_refers_to_memory_keeps_it() -> None:

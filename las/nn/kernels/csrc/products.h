@@ -8,32 +8,74 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "vectors.h"
 
 constexpr int LINE = 64;  // bytes that memory gives at once
 
+// Memory of many bytes, which is kept for others when it is given back: a first write to each of its pages would take
+// longer than a copy of what is written. Sizes are powers of two.
+class Blocks {
+  public:
+    // The bytes of a block for so many; 0 for those that come from the C library.
+    static int64_t size_for(int64_t bytes) {
+        int64_t size = LEAST;
+        while (size < bytes) size *= 2;
+        return bytes < LEAST || size > MOST ? 0 : size;
+    }
+
+    static Blocks& shared() {
+        static Blocks* blocks = new Blocks;  // other threads may still use it when the process ends
+        return *blocks;
+    }
+
+    void* take(int64_t size) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        std::vector<void*>& same = idle[size];
+        if (same.empty()) return std::aligned_alloc(LINE, size);
+        void* block = same.back();
+        same.pop_back();
+        return block;
+    }
+
+    void give_back(void* block, int64_t size) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        idle[size].push_back(block);
+    }
+
+  private:
+    static constexpr int64_t LEAST = 1 << 18, MOST = 1 << 26;
+    std::mutex mutex;
+    std::map<int64_t, std::vector<void*>> idle;
+};
+
 template <class T>
 class Buffer {
   public:
-    explicit Buffer(int64_t size = 0) : values(static_cast<T*>(allocate(size))) {}
+    explicit Buffer(int64_t size = 0) : Buffer(size, Blocks::size_for(size * sizeof(T))) {}
     operator T*() const { return values.get(); }
 
   private:
-    struct Free {
-        void operator()(T* values) const { std::free(values); }
-    };
-    static void* allocate(int64_t size) {
-        void* values = std::aligned_alloc(LINE, (size * sizeof(T) / LINE + 1) * LINE);
+    Buffer(int64_t size, int64_t block)
+        : values(static_cast<T*>(block ? Blocks::shared().take(block)
+                                       : std::aligned_alloc(LINE, (size * sizeof(T) / LINE + 1) * LINE)),
+                 Release{block}) {
         if (!values) throw std::bad_alloc();
-        return values;
     }
-    std::unique_ptr<T, Free> values;
+
+    struct Release {
+        int64_t block;
+        void operator()(T* values) const { block ? Blocks::shared().give_back(values, block) : std::free(values); }
+    };
+    std::unique_ptr<T, Release> values;
 };
 
 // Accumulators are MAX_ROWS x 2 registers; with those of one operand they fill the register file.
