@@ -208,7 +208,7 @@ def test_a_pass_of_the_speller_equals_the_rounding_reference(unit: int) -> None:
 # Rows, inner size and columns on both sides of the edges of tiles and blocks (`matrices.h`, `rounded.h`).
 SIZES = [
     *((1, 1, 1), (5, 3, 7), (6, 384, 16), (7, 385, 17), (16, 32, 16), (17, 33, 18)),
-    *((145, 20, 33), (300, 1800, 40), (3, 5, 4100), (4, 0, 5), (109, 256, 40), (25, 257, 49)),
+    *((145, 20, 33), (300, 1800, 40), (3, 5, 4100), (4, 0, 5), (109, 256, 40), (25, 257, 49), (90, 1100, 100)),
 ]
 
 

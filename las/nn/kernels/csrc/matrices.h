@@ -17,6 +17,7 @@ constexpr int DEPTH = 1024;           // of blocks, at most: for each of them th
 constexpr int HEIGHT = 8 * MAX_ROWS;  // so many rows of the left matrix stay in the second cache,
 constexpr int BREADTH = 4096;         // so many columns of the right one in the third
 
+constexpr int FEW = 2 * HEIGHT;       // rows that all stay in the second cache, panels are used up one by one
 constexpr int SHORT = 256;            // rows of the left one that are no longer are read where they are
 
 // A corner of the result, [height, width], by a tile of so many rows and vectors: `element` gives the left matrix.
@@ -44,16 +45,19 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
                     int64_t last_column) {
     const int64_t blocks = (p.inner + DEPTH - 1) / DEPTH, deep = blocks ? (p.inner + blocks - 1) / blocks : 1;
     const bool in_place = p.left.column == 1 && deep <= SHORT;
-    Buffer<T> strips(in_place ? 0 : deep * HEIGHT);
-    Buffer<T> panels(deep * padded(std::min<int64_t>(BREADTH, p.columns), PANEL<T>));
-    for (int64_t j = first_column; j < last_column; j += BREADTH) {
-        const int width = std::min<int64_t>(BREADTH, last_column - j);
+    const bool few = last_row - first_row <= FEW;
+    const int64_t tallest = few ? FEW : HEIGHT, widest = few ? PANEL<T> : BREADTH;
+    Buffer<T> strips(in_place ? 0 : deep * tallest);
+    Buffer<T> panels(deep * padded(std::min<int64_t>(widest, p.columns), PANEL<T>));
+    for (int64_t j = first_column; j < last_column; j += widest) {
+        const int width = std::min<int64_t>(widest, last_column - j);
+        const bool held = few && blocks == 1 && j > first_column;  // the strips are those of all columns
         for (int64_t k = 0; k == 0 || k < p.inner; k += deep) {  // of nothing, the product is zero
             const int depth = std::min<int64_t>(deep, p.inner - k);
             copy_block<PANEL<T>, T>(p.right.from(k, j), depth, width, panels);
-            for (int64_t i = first_row; i < last_row; i += HEIGHT) {
-                const int height = std::min<int64_t>(HEIGHT, last_row - i);
-                if (!in_place) copy_block<MAX_ROWS, T>(p.left.from(i, k).transposed(), depth, height, strips);
+            for (int64_t i = first_row; i < last_row; i += tallest) {
+                const int height = std::min<int64_t>(tallest, last_row - i);
+                if (!in_place && !held) copy_block<MAX_ROWS, T>(p.left.from(i, k).transposed(), depth, height, strips);
                 for (int c = 0; c < width; c += PANEL<T>) {
                     for (int r = 0; r < height; r += MAX_ROWS) {
                         const int tall = std::min(MAX_ROWS, height - r), wide = std::min(PANEL<T>, width - c);

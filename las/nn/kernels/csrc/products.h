@@ -181,18 +181,20 @@ void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
     }
     for (int piece = 0; block.column != 1 && piece < pieces; ++piece) {
         int start = 0;
-        if (WIDE % WIDTH<T> == 0 && (piece + 1) * WIDE <= columns) {  // in squares, whose lines are asked for ahead
+        if ((piece + 1) * WIDE <= columns) {  // in squares, whose lines are asked for ahead
             for (; start + WIDTH<T> <= inner; start += WIDTH<T>) {
+#pragma GCC unroll 4
                 for (int c = 0; c < WIDE; c += WIDTH<T>) {
+                    const int width = std::min(WIDTH<T>, WIDE - c);
                     const T* from = block.at(start, piece * WIDE + c);
-                    Vector<T> square[WIDTH<T>];
-                    for (int lane = 0; lane < WIDTH<T>; ++lane) {
+                    Vector<T> square[WIDTH<T>] = {};
+                    for (int lane = 0; lane < width; ++lane) {
                         square[lane] = load(from + lane * block.column, Whole{});
                         __builtin_prefetch(from + lane * block.column + ahead * WIDTH<T>);
                     }
                     transpose<T>(square);
                     T* corner = to + (int64_t(piece) * inner + start) * WIDE + c;
-                    for (int k = 0; k < WIDTH<T>; ++k) store(corner + k * WIDE, square[k], Whole{});
+                    for (int k = 0; k < WIDTH<T>; ++k) std::memcpy(corner + k * WIDE, &square[k], width * sizeof(T));
                 }
             }
         }
