@@ -166,7 +166,8 @@ FIGURES = {
     },
     **dict.fromkeys(("bo18_controls-open-synthetic_hard", "bo18_published-open-synthetic_hard"), 40),
     **{
-        "norms-open-synthetic_hard": 46,
+        "norms-open-synthetic_hard": 40,
+        "cells-open-synthetic_hard": 37,
         "criteria-open-an4": 30,
         "z20_controls-open-synthetic_hard": 46,
         "z20_hybrid_controls-open-synthetic_hard": 38,
