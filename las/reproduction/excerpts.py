@@ -7,7 +7,7 @@ import base64
 import io
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,17 @@ def excerpt(jobs: Sequence[Job], stored: Excerpt | None) -> Excerpt | None:
         if drawn := [each for each in known.values() if each.x]:
             curves[name] = tuple(drawn[:LIMIT])
     finished = [job for found in by_row.values() for job in found]
-    return Excerpt(curves, example(finished) or before.example, distributions)
+    return Excerpt(curves, _with_rows_of(before.example, example(finished)), distributions)
+
+
+def _with_rows_of(before: Example | None, found: Example | None) -> Example | None:
+    """Return an example with the rows that it had before as well, if both are of one utterance."""
+    if before is None or found is None:
+        return found or before
+    if (before.id, before.text) != (found.id, found.text):
+        return found
+    rows = {row.label: row for row in (*before.rows, *found.rows)}
+    return replace(found, rows=tuple(rows.values())[:LIMIT])
 
 
 def example(jobs: Sequence[Job]) -> Example | None:
