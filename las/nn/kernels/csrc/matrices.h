@@ -17,7 +17,7 @@ constexpr int DEPTH = 1024;           // of blocks, at most: for each of them th
 constexpr int HEIGHT = 8 * MAX_ROWS;  // so many rows of the left matrix stay in the second cache,
 constexpr int BREADTH = 4096;         // so many columns of the right one in the third
 
-constexpr int FEW = 2 * HEIGHT;       // rows that all stay in the second cache, panels are used up one by one
+constexpr int FEW = 2 * HEIGHT;       // rows that all stay in the second cache: then panels are used up one by one
 constexpr int SHORT = 256;            // rows of the left one that are no longer are read where they are
 
 // A corner of the result, [height, width], by a tile of so many rows and vectors: `element` gives the left matrix.
@@ -37,6 +37,24 @@ void multiply_tile(const Product<T>& p, T* corner, int height, int width, int de
         tile.each(width, [&](int row, int column, Vector<T> values, auto n) {
             if (row < height) keep(row, column, values, n);
         });
+    }
+}
+
+// By the smallest tile that holds it: of all rows or half of them, of two vectors or one.
+template <class T, class Element>
+void multiply_corner(const Product<T>& p, T* corner, int height, int width, int depth, const T* panel, bool adding,
+                     Element element) {
+    const auto by = [&](auto rows) {
+        if (width > WIDTH<T>) {
+            multiply_tile<rows, 2>(p, corner, height, width, depth, panel, adding, element);
+        } else {
+            multiply_tile<rows, 1>(p, corner, height, width, depth, panel, adding, element);
+        }
+    };
+    if (height > MAX_ROWS / 2) {
+        by(std::integral_constant<int, MAX_ROWS>{});
+    } else {
+        by(std::integral_constant<int, MAX_ROWS / 2>{});
     }
 }
 
@@ -64,19 +82,7 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
                         T* corner = p.to + (i + r) * p.columns + j + c;
                         const T* panel = panels + int64_t(c) * depth;
                         const auto multiply = [&](auto element) {
-                            const bool adding = k || p.adding;
-                            const auto with = [&](auto size) {
-                                if (wide > WIDTH<T>) {
-                                    multiply_tile<size, 2>(p, corner, tall, wide, depth, panel, adding, element);
-                                } else {
-                                    multiply_tile<size, 1>(p, corner, tall, wide, depth, panel, adding, element);
-                                }
-                            };
-                            if (tall > MAX_ROWS / 2) {
-                                with(std::integral_constant<int, MAX_ROWS>{});
-                            } else {
-                                with(std::integral_constant<int, MAX_ROWS / 2>{});
-                            }
+                            multiply_corner(p, corner, tall, wide, depth, panel, k || p.adding, element);
                         };
                         if (in_place) {
                             const T* rows[MAX_ROWS];

@@ -210,17 +210,18 @@ void copy_block(const Matrix<T>& block, int inner, int columns, T* to) {
     }
 }
 
-// A few rows of a product, as wide as a panel or, with one vector, as its first half.
+// A few rows of a product, as wide as a panel; with one vector as its first half, with more than two as several.
 template <class T, int ROWS, int VECTORS = 2>
 struct Tile {
     Vector<T> sums[VECTORS][ROWS] = {};
 
+    // Vectors beyond the first two are of the panels after the first, each `next` numbers after the one before.
     template <class Element>
-    void multiply(int inner, const T* panel, Element element) {
+    void multiply(int inner, const T* panel, Element element, int64_t next = 0) {
 #pragma GCC unroll 4
         for (int k = 0; k < inner; ++k, panel += PANEL<T>) {
             Vector<T> weights[VECTORS];
-            for (int v = 0; v < VECTORS; ++v) weights[v] = load(panel + v * WIDTH<T>, Whole{});
+            for (int v = 0; v < VECTORS; ++v) weights[v] = load(panel + v / 2 * next + v % 2 * WIDTH<T>, Whole{});
 #pragma GCC unroll 12
             for (int row = 0; row < ROWS; ++row) {
                 const T value = element(row, k);
@@ -304,19 +305,11 @@ class Panels {
     static constexpr int ABREAST = 4;
 
     void multiply_row(const T* from, T* to, int j) const {
-        const T* panels[ABREAST];
-        for (int n = 0; n < ABREAST; ++n) panels[n] = panel(j + n * PANEL<T>);
-        Vector<T> sums[ABREAST][2] = {};
-#pragma GCC unroll 4
-        for (int k = 0; k < inner; ++k) {
-            for (int n = 0; n < ABREAST; ++n) {
-                const T* at = panels[n] + int64_t(k) * PANEL<T>;
-                for (int v = 0; v < 2; ++v) sums[n][v] += from[k] * load(at + v * WIDTH<T>, Whole{});
-            }
-        }
-        for (int n = 0; n < ABREAST; ++n) {
-            for (int v = 0; v < 2; ++v) store(to + j + n * PANEL<T> + v * WIDTH<T>, sums[n][v], Whole{});
-        }
+        Tile<T, 1, 2 * ABREAST> tile;
+        tile.multiply(inner, panel(j), [=](int, int k) { return from[k]; }, int64_t(inner) * PANEL<T>);
+        tile.each(ABREAST * PANEL<T>, [=](int, int column, Vector<T> values, auto lanes) {
+            store(to + j + column, values, lanes);
+        });
     }
 
     T* panel(int j) const { return values + int64_t(j) * inner; }
