@@ -19,6 +19,7 @@ from las.data.manifest import Utterance
 from las.data.tokenizers import Tokenizer
 from las.decoding.base import Hypothesis, Recogniser, Search
 from las.decoding.search import require_finite_scores
+from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import SpeechModel
 from las.runtime import distributed, progress
 from las.runtime.errors import first_of
@@ -34,13 +35,20 @@ class Decoded(NamedTuple):
 
 
 @torch.no_grad()
-def decode(model: SpeechModel, search: Search, batches: Iterable[tuple[int, Batch]]) -> Iterator[Decoded]:
-    """Decode all utterances; yields their n-best lists, batch by batch."""
+def decode(
+    model: SpeechModel,
+    search: Search,
+    batches: Iterable[tuple[int, Batch]],
+    weights: PrepackedWeights | None = None,
+) -> Iterator[Decoded]:
+    """Decode all utterances; yields their n-best lists, batch by batch. `weights` are those that calls before kept."""
     model.eval()
+    weights = weights or PrepackedWeights(model)
     for _, batch in batches:
         batch = batch.to(model.device)
-        inputs, num_states = model.search_inputs(batch.waveforms, batch.num_samples)
-        nbest_lists = search(inputs, num_states)
+        with weights.used():
+            inputs, num_states = model.search_inputs(batch.waveforms, batch.num_samples)
+            nbest_lists = search(inputs, num_states)
         require_finite_scores(inputs, num_states, batch.ids, nbest_lists)
         for utterance_id, hypotheses in zip(batch.ids, nbest_lists, strict=True):
             yield Decoded(utterance_id, hypotheses)

@@ -18,6 +18,7 @@ from las.decoding.search import BeamSearch, GreedySearch
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import TimedToken, TimedWord
 from las.nn.attention.mocha import MonotonicChunkwiseAttention
+from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import SpeechModel
 from las.nn.speller import Speller
 from las.runtime.errors import ArgumentError, ConfigError, NumericalError
@@ -82,6 +83,7 @@ class Stream:
         require("pause_s", pause_s, 0.1)
         self.transcriber = transcriber if isinstance(transcriber, Transcriber) else load(transcriber, "greedy")
         self.model: SpeechModel = self.transcriber.model
+        self._weights = PrepackedWeights(self.model)
         self.sample_rate = self.transcriber.sample_rate if sample_rate is None else sample_rate
         require("sample_rate", self.sample_rate, 1)
         self.search = stream_search(self.transcriber.search, self.model)
@@ -145,7 +147,8 @@ class Stream:
     def _encode(self, samples: Tensor, is_last: bool = False) -> Tensor:
         """Return what the search reads of the states that the next samples complete, a row for each."""
         piece = samples.to(self.model.device).unsqueeze(0)
-        encoded, self._encoding = self.model.encode_piece(piece, self._encoding, is_last)
+        with self._weights.used():
+            encoded, self._encoding = self.model.encode_piece(piece, self._encoding, is_last)
         rows: Tensor = encoded[0]
         if self.search.reads_ctc:
             assert self.model.ctc is not None

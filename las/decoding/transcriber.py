@@ -31,6 +31,7 @@ from las.hmm.segments import FrameTimes
 from las.hmm.topology import Topology
 from las.hmm.tying import TiedStates
 from las.nn.ensemble import Ensemble
+from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime import devices, progress
 from las.runtime.errors import ConfigError, DataError, StorageError
@@ -72,6 +73,7 @@ class Transcriber:
     ) -> None:
         self.model, self.tokens, self.sample_rate = model.eval(), tokens, sample_rate
         self.search, self.config, self._cutter = search, config, cutter
+        self.weights = PrepackedWeights(self.model)
         self.temperature = 1.0  # of confidences of words in `recognise`
 
     @functools.cached_property
@@ -195,7 +197,7 @@ class Transcriber:
 
     def recognise(self, batches: Iterable[tuple[int, Batch]]) -> Iterator[dict[str, Any]]:
         """Decode batches of utterances; yields `evaluation.entry` of each."""
-        for decoded in evaluation.decode(self.model, self.search, batches):
+        for decoded in evaluation.decode(self.model, self.search, batches, self.weights):
             yield evaluation.entry(decoded, self.tokens, self.search.nbest, self.temperature)
 
     def _pieces(self, file: "_File", path: str | Path | Recording, channel: Channel) -> Iterator[AudioSegment]:
@@ -225,9 +227,9 @@ class Transcriber:
         of the files at the front of the queue that are complete, and removes them.
         """
         not_silent = [piece for _, piece in waiting if not self.cutter.is_silent(piece.samples)]
-        transcripts = iter(
-            self.decode([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent])
-        )
+        with self.weights.used():
+            found = self.decode([piece.samples for piece in not_silent], [piece.start_s for piece in not_silent])
+        transcripts = iter(found)
         decoded = {id(piece) for piece in not_silent}
         for file, piece in waiting:
             file.take(piece, next(transcripts) if id(piece) in decoded else None)

@@ -26,6 +26,7 @@ from las.data.loader import Batch, BatchSize, Loader, augmentation_seed, sequent
 from las.decoding import evaluation
 from las.decoding.base import Search
 from las.nn.kernels import choice
+from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import Decoder
 from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ConfigError
@@ -67,6 +68,7 @@ class Las:
             raise ConfigError("suite=peers: the model needs CTC, for training and search: try +experiment=an4_ctc")
         self.kernel, self.operands = str(settings.config["kernel"]), PRECISIONS[precision]
         self.update = subject.updates(precision, self.kernel)
+        self.weights = PrepackedWeights(self.model)
         self.num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
 
     def encoder(self, batch: Batch) -> Callable[[], object]:
@@ -76,7 +78,7 @@ class Las:
         def run() -> Tensor:
             self.model.operands = self.operands  # the model is that of both precisions
             self.model.eval()
-            with choice.use_kernel(self.kernel):
+            with choice.use_kernel(self.kernel), self.weights.used():
                 return self.model.encode(batch.waveforms, batch.num_samples)[0]
 
         return run
@@ -100,7 +102,8 @@ class Las:
         def run() -> list[list[int]]:
             self.model.operands = self.operands
             with choice.use_kernel(self.kernel):
-                return [each.hypotheses[0].tokens for each in evaluation.decode(self.model, search, [(0, batch)])]
+                decoded = evaluation.decode(self.model, search, [(0, batch)], self.weights)
+                return [each.hypotheses[0].tokens for each in decoded]
 
         return run
 

@@ -6,6 +6,7 @@ thousand times: it then differs by 2^-8 of itself, and what follows from it by l
 2^-7 of the largest one, and all together by 2^-12 on average; without rounding the average is 2^-9.
 """
 
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -110,9 +111,10 @@ def results(
 
 
 def differences(actual: list[Tensor], expected: list[Tensor]) -> tuple[float, float]:
-    """The largest difference and the largest average one of a tensor, relative to its largest entry."""
+    """The largest difference and the average of the tensors' averages, relative to the largest entry of each: one
+    number on the edge between two of bfloat16 moves a small tensor as a whole."""
     scaled = [(one - other).abs() / other.abs().max() for one, other in zip(actual, expected, strict=True)]
-    return max(float(each.max()) for each in scaled), max(float(each.mean()) for each in scaled)
+    return max(float(each.max()) for each in scaled), mean(float(each.mean()) for each in scaled)
 
 
 def assert_near(actual: list[Tensor], expected: list[Tensor]) -> None:

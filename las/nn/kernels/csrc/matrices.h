@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "products.h"
+#include "prepacked.h"
 
 // to [rows, columns], row-major, is left [rows, inner] * right [inner, columns], or that is added to it.
 template <class T>
@@ -58,21 +58,22 @@ void multiply_corner(const Product<T>& p, T* corner, int height, int width, int 
     }
 }
 
+// `kept` are the panels of the right matrix, if they are at hand.
 template <class T>
-void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, int64_t first_column,
-                    int64_t last_column) {
+void multiply_alone(const Product<T>& p, const Panels<T>* kept, int64_t first_row, int64_t last_row,
+                    int64_t first_column, int64_t last_column) {
     const int64_t blocks = (p.inner + DEPTH - 1) / DEPTH, deep = blocks ? (p.inner + blocks - 1) / blocks : 1;
     const bool in_place = p.left.column == 1 && deep <= SHORT;
     const bool few = last_row - first_row <= FEW;
     const int64_t tallest = few ? FEW : HEIGHT, widest = few ? PANEL<T> : BREADTH;
     Buffer<T> strips(in_place ? 0 : deep * tallest);
-    Buffer<T> panels(deep * padded(std::min<int64_t>(widest, p.columns), PANEL<T>));
+    Buffer<T> panels(kept ? 0 : deep * padded(std::min<int64_t>(widest, p.columns), PANEL<T>));
     for (int64_t j = first_column; j < last_column; j += widest) {
         const int width = std::min<int64_t>(widest, last_column - j);
         const bool held = few && blocks == 1 && j > first_column;  // the strips are those of all columns
         for (int64_t k = 0; k == 0 || k < p.inner; k += deep) {  // of nothing, the product is zero
             const int depth = std::min<int64_t>(deep, p.inner - k);
-            copy_block<PANEL<T>, T>(p.right.from(k, j), depth, width, panels);
+            if (!kept) copy_block<PANEL<T>, T>(p.right.from(k, j), depth, width, panels);
             for (int64_t i = first_row; i < last_row; i += tallest) {
                 const int height = std::min<int64_t>(tallest, last_row - i);
                 if (!in_place && !held) copy_block<MAX_ROWS, T>(p.left.from(i, k).transposed(), depth, height, strips);
@@ -80,7 +81,7 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
                     for (int r = 0; r < height; r += MAX_ROWS) {
                         const int tall = std::min(MAX_ROWS, height - r), wide = std::min(PANEL<T>, width - c);
                         T* corner = p.to + (i + r) * p.columns + j + c;
-                        const T* panel = panels + int64_t(c) * depth;
+                        const T* panel = kept ? kept->at(k, j + c) : panels + int64_t(c) * depth;
                         const auto multiply = [&](auto element) {
                             multiply_corner(p, corner, tall, wide, depth, panel, k || p.adding, element);
                         };
@@ -103,14 +104,14 @@ void multiply_alone(const Product<T>& p, int64_t first_row, int64_t last_row, in
 
 // A team shares the longer side of the result; every element is summed in one order, whoever does it.
 template <class T>
-void multiply(const Product<T>& p, Team team) {
+void multiply(const Product<T>& p, Team team, const Panels<T>* kept = nullptr) {
     if (p.rows > p.columns) {
         const int strips = (p.rows + MAX_ROWS - 1) / MAX_ROWS;
-        multiply_alone(p, team.first(strips) * MAX_ROWS, std::min<int64_t>(p.rows, team.last(strips) * MAX_ROWS), 0,
-                       p.columns);
+        multiply_alone(p, kept, team.first(strips) * MAX_ROWS,
+                       std::min<int64_t>(p.rows, team.last(strips) * MAX_ROWS), 0, p.columns);
     } else {
         const int panels = (p.columns + PANEL<T> - 1) / PANEL<T>;
-        multiply_alone(p, 0, p.rows, team.first(panels) * PANEL<T>,
+        multiply_alone(p, kept, 0, p.rows, team.first(panels) * PANEL<T>,
                        std::min<int64_t>(p.columns, team.last(panels) * PANEL<T>));
     }
 }

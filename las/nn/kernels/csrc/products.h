@@ -300,6 +300,9 @@ class Panels {
         }
     }
 
+    // Column `j`, the first of a panel, from row `k` on.
+    const T* at(int64_t k, int64_t j) const { return panel(j) + k * PANEL<T>; }
+
   private:
     // Panels that one row is multiplied with side by side: with one, each sum would wait for the one before it.
     static constexpr int ABREAST = 4;

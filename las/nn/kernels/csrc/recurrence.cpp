@@ -13,6 +13,7 @@
 #include "occupancies.h"
 #include "paths.h"
 #include "prefixes.h"
+#include "prepacked.h"
 #include "rounded.h"
 #include "searching.h"
 #include "spelling.h"
@@ -24,30 +25,23 @@ constexpr int64_t CACHED_BYTES = 16 << 20;
 
 // run(direction's number, part's number, panels of its weight, threads) for all parts of all directions: side by side,
 // which costs no waiting, or all threads together on one part after the other, where that leaves threads without work
-// or the weights of all directions at once would be too many for the cache. `make` makes empty panels, `copy` puts a
-// weight into them.
-template <class T, class Make, class Copy, class Run>
-void each_part(const Direction<T>* directions, int64_t count, int64_t threads, Make make, Copy copy, Run run) {
+// or the weights of all directions at once would be too many for the cache. panels(direction) are those of its weight.
+template <class T, class PanelsOf, class Run>
+void each_part(const Direction<T>* directions, int64_t count, int64_t threads, PanelsOf panels, Run run) {
     const int64_t parts = (directions->batch + PART - 1) / PART, hidden = directions->hidden;
     const int64_t bytes = count * hidden * 4 * hidden * int64_t(sizeof(T));
     if (threads > 1 && (count * parts < threads || bytes > CACHED_BYTES)) {
-        auto weight = make();
         for (int64_t number = 0; number < count; ++number) {
-            in_team(threads, [&](Team team) { copy(weight, directions[number].weight, team); });
-            for (int64_t part = 0; part < parts; ++part) run(number, part, weight, threads);
+            const auto weight = panels(directions[number]);
+            for (int64_t part = 0; part < parts; ++part) run(number, part, *weight, threads);
         }
         return;
     }
-    std::vector<decltype(make())> weights;
-    for (int64_t number = 0; number < count; ++number) weights.push_back(make());
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(static, 1)
-        for (int64_t number = 0; number < count; ++number) copy(weights[number], directions[number].weight, Team{});
-#pragma omp for schedule(dynamic, 1) collapse(2)
-        for (int64_t part = 0; part < parts; ++part) {
-            for (int64_t number = 0; number < count; ++number) run(number, part, weights[number], 1);
-        }
+    std::vector<decltype(panels(*directions))> weights;
+    for (int64_t number = 0; number < count; ++number) weights.push_back(panels(directions[number]));
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) collapse(2)
+    for (int64_t part = 0; part < parts; ++part) {
+        for (int64_t number = 0; number < count; ++number) run(number, part, *weights[number], 1);
     }
 }
 
@@ -56,8 +50,10 @@ template <class T, class Make>
 void forward(const Direction<T>* directions, int64_t count, int64_t threads, Make make) {
     using Weight = decltype(make(0, 0));
     const int hidden = directions->hidden;
-    const auto copy = [=](Weight& panels, const T* weight, Team team) { panels.copy({weight, 1, hidden}, team); };
-    each_part(directions, count, threads, [=] { return make(hidden, 4 * hidden); }, copy,
+    const auto panels = [=](const Direction<T>& d) {
+        return panels_of(Matrix<T>{d.weight, 1, hidden}, hidden, 4 * hidden, make, threads);
+    };
+    each_part(directions, count, threads, panels,
               [&](int64_t number, int64_t part, const Weight& weight, int64_t team_size) {
                   const int64_t last = std::min((part + 1) * PART, directions->batch);
                   ForwardLoop<T, Weight> loop(directions[number], weight, part * PART, last);
@@ -70,8 +66,10 @@ template <class T, class Make>
 void backward(const Direction<T>* directions, int64_t count, int64_t threads, Make make) {
     using Weight = decltype(make(0, 0));
     const int hidden = directions->hidden;
-    const auto copy = [=](Weight& panels, const T* weight, Team team) { panels.copy({weight, hidden, 1}, team); };
-    each_part(directions, count, threads, [=] { return make(4 * hidden, hidden); }, copy,
+    const auto panels = [=](const Direction<T>& d) {
+        return panels_of(Matrix<T>{d.weight, hidden, 1}, 4 * hidden, hidden, make, threads);
+    };
+    each_part(directions, count, threads, panels,
               [&](int64_t number, int64_t part, const Weight& weight, int64_t team_size) {
                   const Direction<T>& d = directions[number];
                   const int64_t last = std::min((part + 1) * PART, d.batch);
@@ -84,6 +82,15 @@ void backward(const Direction<T>* directions, int64_t count, int64_t threads, Ma
 template <class T>
 Panels<T> exact(int inner, int columns) {
     return {inner, columns};
+}
+
+// The panels of a right matrix that is kept as well: others are copied in parts.
+template <class T>
+void multiply(const Product<T>& p, int64_t threads) {
+    const PrepackedWeights* weights = PrepackedWeights::used();
+    const bool is_kept = weights && weights->hold(p.right.values);
+    const auto kept = is_kept ? panels_of(p.right, int(p.inner), int(p.columns), exact<T>, threads) : nullptr;
+    in_team(threads, [&](Team team) { multiply(p, team, kept.get()); });
 }
 
 auto rounding(Unit unit) {
@@ -111,7 +118,7 @@ void search_whole(const Searching<T>& step, const Search<T>& first, const Hypoth
 // What Python calls by its name and the type of the numbers.
 #define OF_NUMBERS(T, TYPE)                                                                          \
     void multiply_##TYPE(const Product<T>* product, int64_t threads) {                               \
-        in_team(threads, [&](Team team) { multiply(*product, team); });                              \
+        multiply(*product, threads);                                                                 \
     }                                                                                                \
     void forward_##TYPE(const Direction<T>* directions, int64_t count, int64_t threads) {            \
         forward(directions, count, threads, exact<T>);                                               \
@@ -170,6 +177,11 @@ void spell_bfloat16(const Speller<float>* speller, Feed feed, int64_t threads, U
 void spell_backward_bfloat16(const Speller<float>* speller, int64_t threads, Unit unit) {
     Spelling(*speller, threads, rounding(unit)).backward();
 }
+void* weights_open(const PrepackedWeights::Range* ranges, int64_t count) { return new PrepackedWeights(ranges, count); }
+void* weights_use(void* weights) {
+    return std::exchange(PrepackedWeights::used(), static_cast<PrepackedWeights*>(weights));
+}
+void weights_close(void* weights) { delete static_cast<PrepackedWeights*>(weights); }
 void prefix_scores(const Prefixes* prefixes, int64_t threads) {
     in_team(threads, [&](Team team) { PrefixRows(*prefixes, team).score(); });
 }

@@ -34,16 +34,12 @@ struct Search {
 template <class T, class Make>
 class SearchStep {
   public:
-    // Copies the weights: they are the same at all steps.
+    // The weights are the same at all steps.
     SearchStep(const Search<T>& search, Make make, int64_t threads)
-        : weights(search.speller, make, true, threads), hidden(make(int(search.readout.below), int(search.readout.width))),
-          output(make(int(search.readout.width / search.readout.pooled), int(search.readout.vocab))) {
-        const Readout<T>& r = search.readout;
-        in_team(threads, [&](Team team) {
-            hidden.copy({r.weight, 1, r.below}, team);
-            output.copy({r.output_weight, 1, r.width / r.pooled}, team);
-        });
-    }
+        : weights(search.speller, make, true, threads),
+          hidden(of(search.readout.weight, search.readout.below, search.readout.width, make, threads)),
+          output(of(search.readout.output_weight, search.readout.width / search.readout.pooled, search.readout.vocab,
+                    make, threads)) {}
 
     // What the threads of a step share.
     struct Room {
@@ -95,18 +91,22 @@ class SearchStep {
             gather_read(search, row, below + row * stride, room.inputs + row * room.reading);
         }
         team.wait();
-        hidden.multiply(rows, room.inputs, room.reading, room.readouts, room.read, team);
+        hidden->multiply(rows, room.inputs, room.reading, room.readouts, room.read, team);
         team.wait();
         const Readout<T>& r = search.readout;
         for (int row = first; row < last; ++row) activate(r, room.readouts + row * room.read);
         team.wait();
-        output.multiply(rows, room.readouts, room.read, r.log_probs, r.vocab, team);
+        output->multiply(rows, room.readouts, room.read, r.log_probs, r.vocab, team);
         team.wait();
         for (int row = first; row < last; ++row) log_softmax(r, r.log_probs + row * r.vocab);
     }
 
   private:
     using Weight = typename Multiplied<T, Make>::Weight;
+
+    static std::shared_ptr<const Weight> of(const T* weight, int64_t below, int64_t width, Make make, int64_t threads) {
+        return panels_of(Matrix<T>{weight, 1, below}, int(below), int(width), make, threads);
+    }
 
     // The input of the readout layer.
     static void gather_read(const Search<T>& search, int64_t row, const T* state, T* to) {
@@ -168,5 +168,5 @@ class SearchStep {
     }
 
     const Multiplied<T, Make> weights;
-    Weight hidden, output;
+    const std::shared_ptr<const Weight> hidden, output;
 };

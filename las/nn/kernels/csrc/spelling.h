@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attending.h"
+#include "prepacked.h"
 #include "recurrence.h"
 
 // A cell and its input side. Of `cell` neither the rows' order and lengths nor the first state are used: every row has
@@ -40,32 +41,24 @@ class Multiplied {
   public:
     using Weight = decltype(std::declval<Make>()(0, 0));
 
-    Multiplied(const Speller<T>& s, Make make, bool forwards, int64_t threads)
-        : make(make), forwards(forwards), threads(threads) {
+    Multiplied(const Speller<T>& s, Make make, bool forwards, int64_t threads) {
+        // Forwards, rows are multiplied by the transposed weight.
+        const auto of = [=](const T* weight, int rows, int columns) {
+            const Matrix<T> given{weight, columns, 1};
+            return forwards ? panels_of(given.transposed(), columns, rows, make, threads)
+                            : panels_of(given, rows, columns, make, threads);
+        };
         for (int64_t number = 0; number < s.count; ++number) {
             const Stepped<T>& cell = s.cells[number];
             const int hidden = int(cell.cell.hidden);
-            input.push_back(copied(cell.input_weight, 4 * hidden, int(cell.below)));
-            recurrent.push_back(copied(cell.cell.weight, 4 * hidden, hidden));
+            input.push_back(of(cell.input_weight, 4 * hidden, int(cell.below)));
+            recurrent.push_back(of(cell.cell.weight, 4 * hidden, hidden));
         }
-        query = copied(s.attended.query, int(s.attended.key_size), int(s.cells[s.count - 1].cell.hidden));
+        query = of(s.attended.query, int(s.attended.key_size), int(s.cells[s.count - 1].cell.hidden));
     }
 
-    std::vector<std::unique_ptr<Weight>> input, recurrent;
-    std::unique_ptr<Weight> query;
-
-  private:
-    // Forwards, rows are multiplied by the transposed weight.
-    std::unique_ptr<Weight> copied(const T* weight, int rows, int columns) const {
-        const Matrix<T> given{weight, columns, 1};
-        auto panels = std::make_unique<Weight>(forwards ? make(columns, rows) : make(rows, columns));
-        in_team(threads, [&](Team team) { panels->copy(forwards ? given.transposed() : given, team); });
-        return panels;
-    }
-
-    const Make make;
-    const bool forwards;
-    const int64_t threads;
+    std::vector<std::shared_ptr<const Weight>> input, recurrent;
+    std::shared_ptr<const Weight> query;
 };
 
 // The state of one cell in the rows of a share, forwards, or its gradients, backwards. Strides as in `Loop`.
