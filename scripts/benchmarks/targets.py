@@ -20,6 +20,7 @@ COLUMNS = (
     TableColumn("at peak", number("at_peak")),
     TableColumn("encoding", number("encoding")),
     TableColumn("machine", text("machine")),
+    TableColumn("commit", text("commit")),
 )
 
 
@@ -44,7 +45,7 @@ class Target(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A target with the ratio that was measured, None if it was not, and the machine of the measurement."""
+    """A target with the ratio that was measured, None if it was not, and the machine and the version measured."""
 
     target: Target
     measured: float | None
@@ -53,6 +54,7 @@ class Verdict(NamedTuple):
     encoding: float | None
     """The ratio of a search if all that follows the encoding took no time; None where unknown."""
     machine: str
+    commit: str
 
     @property
     def text(self) -> str:
@@ -158,12 +160,12 @@ def draw(reached: Iterable[Verdict], path: Path) -> Path:
 def _verdict(target: Target, rows: Sequence[Row]) -> Verdict:
     measured = [row for row in rows if row.get(target.ratio) is not None]
     if not measured:
-        return Verdict(target, None, None, None, "")
+        return Verdict(target, None, None, None, "", "")
     worst = min if target.is_lower else max
     row = worst(measured, key=lambda each: (each[target.ratio], each["machine"]))
     share = None if target.is_lower else row.get("peak_share")
     at_peak = None if share is None else row[target.ratio] * share
-    return Verdict(target, row[target.ratio], at_peak, row.get("encoding_ratio"), row["machine"])
+    return Verdict(target, row[target.ratio], at_peak, row.get("encoding_ratio"), row["machine"], row["commit"][:7])
 
 
 def _concerns(target: Target, row: Row) -> bool:

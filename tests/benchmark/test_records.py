@@ -324,7 +324,8 @@ def test_targets_are_met_by_the_worst_of_their_rows(
     what: str, values: list[tuple[str, float, str]], verdict: str, cells: list[str]
 ) -> None:
     asked = next(target for target in targets.ALL if target.what.startswith(what))
-    rows = [asked.where | {"suite": "lstm", "machine": machine, key: value} for key, value, machine in values]
+    measured = {"suite": "lstm", "commit": "0123456789ab"}
+    rows = [asked.where | measured | {"machine": machine, key: value} for key, value, machine in values]
     if cells[2]:
         rows[0]["peak_share"] = 0.5
     other = {"suite": "lstm", "cell": "ln_joined", "machine": "three", asked.ratio: 0.5}
@@ -333,13 +334,14 @@ def test_targets_are_met_by_the_worst_of_their_rows(
     row = dict(zip(["limit", "measured", "at_peak", "machine"], cells, strict=True))
     columns = {column.heading: column.text(targets.rows(reached)[0]) for column in targets.COLUMNS}
     assert {key: columns[key.replace("_", " ")] for key in row} == row
+    assert columns["commit"] == ("0123456" if cells[1] else "")
 
 
 def test_targets_in_bf16_are_for_processors_with_fast_products_of_it() -> None:
     target, *searches = (each for each in targets.ON_CPU if each.where.get("fast_products"))
     assert len(searches) == 5 and target.where["work"] == "update of 16"
     slow: records.Row = {**target.where, "suite": "peers", "ratio_to_peer": 1.2, "fast_products": False}
-    slow["machine"] = "one"
+    slow |= {"machine": "one", "commit": "0123456789ab"}
     fast = {**slow, "ratio_to_peer": 0.3, "fast_products": True, "machine": "two"}
     (found,) = targets.verdicts([target], [slow, fast])
     assert (found.measured, found.machine) == (0.3, "two")
