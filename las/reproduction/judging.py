@@ -14,6 +14,8 @@ from las.storage import atomic, bounded
 
 RECORDS = "claims.json"
 """File of all claims with their verdicts on every corpus."""
+DIGITS = 10
+"""Significant digits of the numbers of that file."""
 NOT_TRAINED = Verdict(UNDECIDED, "no training yet")
 
 
@@ -75,8 +77,16 @@ def records(tables: list[Table], measured: Mapping[str, Verdict]) -> Records:
             verdict = measured.get(claim.id, NOT_TRAINED) if place is None else judged[place][claim.id]
             corpus, tier = place or (None, None)
             about = {"claim": claim.id, "sentence": claim.sentence, "recipe": claim.recipe or None}
-            listed.append(about | {"corpus": corpus, "tier": tier} | verdict._asdict())
+            values = {name: _rounded(value) for name, value in verdict._asdict().items()}
+            listed.append(about | {"corpus": corpus, "tier": tier} | values)
     return listed
+
+
+def _rounded(value: Any) -> Any:
+    """Return numbers without the last digits, in which processors differ."""
+    if isinstance(value, tuple):
+        return tuple(map(_rounded, value))
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def recorded(path: Path, tier: str, corpus: str) -> dict[str, Verdict]:
