@@ -1,5 +1,6 @@
 """Weights that are kept in the layout of the compiled loops: the same bits, until they change."""
 
+import copy
 import gc
 import threading
 from typing import Any
@@ -81,6 +82,16 @@ def test_only_the_thread_in_the_block_reads_them_and_only_of_its_model() -> None
         parameter.data.mul_(2)
     assert found == [False]
     assert not torch.equal(lstm(frames)[0], before)  # no block is left
+
+
+@torch.no_grad()
+def test_a_copy_keeps_the_weights_of_the_copied_model() -> None:
+    lstm, frames = layer(torch.Generator().manual_seed(5))
+    weights = PrepackedWeights(lstm)
+    assert reads_kept(lstm, frames, weights)
+    other, own = copy.deepcopy((lstm, weights))
+    assert reads_kept(other, frames, own) and reads_kept(lstm, frames, weights)
+    assert not reads_kept(lstm, frames, own)
 
 
 @torch.no_grad()

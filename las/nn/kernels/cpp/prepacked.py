@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -34,11 +35,16 @@ class PrepackedWeights:
     True
     """
 
+    _state: list[tuple[int, int]] | None = None
+    _address = ctypes.c_void_p()
+    _close: "weakref.finalize[..., PrepackedWeights] | None" = None
+
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [*model.parameters()]  # holds their memory
-        self._state: list[tuple[int, int]] | None = None
-        self._address = ctypes.c_void_p()
-        self._close: weakref.finalize[..., PrepackedWeights] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy begins with: it keeps weights of its own."""
+        return {"_parameters": self._parameters}
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
