@@ -173,6 +173,7 @@ FIGURES = {
     **dict.fromkeys(("bo18_controls-open-synthetic_hard", "bo18_published-open-synthetic_hard"), 40),
     **{
         "norms-open-synthetic_hard": 46,
+        "cells-open-an4": 35,
         "cells-open-synthetic_hard": 37,
         "criteria-open-an4": 30,
         "z20_controls-open-synthetic_hard": 46,
