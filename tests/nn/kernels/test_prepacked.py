@@ -116,6 +116,14 @@ def test_without_a_compiler_a_block_changes_nothing(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close(lstm(frames)[0], expected)
 
 
+def test_for_a_model_elsewhere_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(build, "unavailable", lambda: asked.append("compiled") or "")
+    with PrepackedWeights(las.LSTM(8, 16).to("meta")).used():
+        pass
+    assert asked == []
+
+
 def test_a_step_of_an_optimiser_is_seen() -> None:
     lstm, frames = layer(torch.Generator().manual_seed(4))
     weights, optimiser = PrepackedWeights(lstm), torch.optim.Adam(lstm.parameters(), foreach=True)

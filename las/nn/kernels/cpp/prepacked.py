@@ -49,10 +49,11 @@ class PrepackedWeights:
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let the calls of this thread read the kept weights, in a `with` block."""
-        if build.unavailable():
+        weights = [each for each in self._parameters if each.is_cpu and not each.is_inference()]
+        if not weights or build.unavailable():  # for a model on a GPU nothing is compiled
             yield
             return
-        self._renew()
+        self._renew(weights)
         use = build.library().weights_use
         use.restype = ctypes.c_void_p
         before = use(self._address)
@@ -61,9 +62,8 @@ class PrepackedWeights:
         finally:
             use(ctypes.c_void_p(before))
 
-    def _renew(self) -> None:
+    def _renew(self, weights: list[nn.Parameter]) -> None:
         """Begin anew if a weight has moved or changed since the last block."""
-        weights = [each for each in self._parameters if each.is_cpu and not each.is_inference()]
         state = [(each.data_ptr(), each._version) for each in weights]
         if state == self._state:
             return
