@@ -33,8 +33,9 @@ from las.hmm.tying import TiedStates
 from las.nn.ensemble import Ensemble
 from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import ListenAttendSpell, SpeechModel
-from las.runtime import devices, progress
+from las.runtime import progress
 from las.runtime.errors import ConfigError, DataError, StorageError
+from las.runtime.precision import operand_type
 from las.storage import checkpoint, pretrained
 
 
@@ -340,7 +341,7 @@ def load(
     >>> transcriber.transcribe("audio.wav").text
     'sil aa iy sil'
     """
-    operands = devices.precision(precision)
+    operands = operand_type(precision)
     named = [path, *([ensemble] if isinstance(ensemble, str) else ensemble)]
     path, *others = (each if Path(each).exists() else pretrained.resolved(each) for each in named)
     trained = restore(path, strict)

@@ -28,6 +28,7 @@ from las.nn.model import FeatureAugmentation, SpeechModel, TrainingBatch
 from las.nn.normalisation import Lengths, mask_of
 from las.nn.recomputation import AT_ONCE, recomputed
 from las.runtime.errors import ArgumentError
+from las.runtime.precision import products_as_now
 
 NO_LABEL = -1
 """Target of a frame that is not trained on."""
@@ -155,11 +156,10 @@ class AcousticModel(FrameModel):
         parts = zip(encoded[rows].split(at_once), labels.split(at_once), strict=True)
         (log_probs,) = recomputed(self._log_probs, parts)
         known = labels != NO_LABEL
-        kind = encoded.device.type
-        autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+        products = products_as_now(encoded.device)
 
         def sequences() -> FrameSequences:
-            with autocast:  # that of this pass, wherever the loss asks
+            with products():  # those of this pass, wherever the loss asks
                 logits = self._frames(self.output(encoded)).flatten(1, 2)
             num_frames = torch.minimum(chunks.lengths, num_rows.cpu() * self.num_frames_of_row)
             return FrameSequences(logits, of_rows.flatten(1) - 1, num_frames)

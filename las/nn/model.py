@@ -20,6 +20,7 @@ from las.nn.normalisation import Lengths
 from las.nn.speller import Speller, SpellerOutput, SpellerState
 from las.nn.token_times import monotonic_times
 from las.runtime.errors import ConfigError
+from las.runtime.precision import products_of
 
 
 @runtime_checkable
@@ -161,7 +162,7 @@ class SpeechModel(Trainable):
     def encode(self, waveforms: Waveforms, num_samples: Lengths) -> tuple[Float[Tensor, "batch states size"], Lengths]:
         """Return encoded states for a search, with products of `operands`, and each utterance's number of states."""
         features, num_frames = self.features(waveforms, num_samples)
-        with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
+        with products_of(self.operands, features.device):
             encoded, num_states = self.listener(features, num_frames)
         return encoded.to(features.dtype), num_states
 
@@ -175,7 +176,7 @@ class SpeechModel(Trainable):
         """
         of_features, of_listener = state or (None, None)
         features, of_features = self.features.stream(samples, of_features, is_last)
-        with torch.autocast(features.device.type, self.operands, enabled=self.operands != torch.float32):
+        with products_of(self.operands, features.device):
             encoded, of_listener = self.listener.stream(features, of_listener, is_last)
         return encoded.to(features.dtype), (of_features, of_listener)
 

@@ -14,20 +14,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from las.runtime.errors import ConfigError, require_known, suggest
+from las.runtime.errors import ConfigError, suggest
 
 MAX_THREADS_PER_CORE = 4
 """Limit for the threads of one operation; many more make a machine hang."""
-
-
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""Types of the operands of matrix products by name."""
-
-
-def precision(name: str) -> torch.dtype:
-    """Return the type of operands of a precision. Raises ArgumentError for a name that is none."""
-    require_known("precision", name, PRECISIONS)
-    return PRECISIONS[name]
 
 
 def pick(name: str) -> torch.device:

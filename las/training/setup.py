@@ -19,8 +19,8 @@ from las.nn.initialisation import InitialisationProtocol
 from las.nn.losses import FrameLoss, TrainingLoss
 from las.nn.model import SpeechModel, Trainable
 from las.runtime import devices
-from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ArgumentError, ConfigError, require_known
+from las.runtime.precision import PRECISIONS
 from las.training import optimization, pretraining, warm_start
 from las.training.checkpointing import CRITERIA
 from las.training.optimization import GradientTransform, WeightNoise

@@ -27,8 +27,8 @@ from las.nn.kernels.graphs import replayed
 from las.nn.losses import TrainingLoss
 from las.nn.model import SpeechModel, Trainable
 from las.runtime import devices, distributed
-from las.runtime.devices import PRECISIONS
 from las.runtime.errors import LasError, first_of
+from las.runtime.precision import PRECISIONS, products_of
 from las.training.optimization import GradientTransform, WeightNoise
 from las.training.update_graphs import Inputs, UpdateGraphs
 
@@ -150,7 +150,7 @@ class TrainingStep:
         samples, tokens = (replayed.bucket(each.shape[1]) - each.shape[1] for each in (batch.waveforms, batch.targets))
         wider = replace(batch, waveforms=functional.pad(batch.waveforms, (0, samples)))
         device = batch.waveforms.device
-        with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
+        with products_of(self.precision, device):
             features, num_frames = self.model.augmented(wider, self.augment.features)
         lengths = torch.stack([num_frames, batch.num_tokens]).to(device, non_blocking=True)
         rates = [divisor, *(group["lr"] for group in self.optimiser.param_groups)]
@@ -192,8 +192,7 @@ class TrainingStep:
             self._halve_micro_batch(batches, step)
 
     def _part(self, batch: Batch, divisor: float) -> Tensor:
-        kind = batch.waveforms.device.type
-        with torch.autocast(kind, self.precision, enabled=self.precision != torch.float32):
+        with products_of(self.precision, batch.waveforms.device):
             output = self.model.forward_batch(batch, self.augment.features)
         loss = self.loss.objective(self.model, output, batch) / divisor
         loss.backward()

@@ -23,6 +23,7 @@ from las.nn.model import SpeechModel, Trainable
 from las.nn.normalisation import Lengths
 from las.nn.scheduled import ScheduledModule
 from las.runtime import progress
+from las.runtime.precision import products_of
 from las.training.optimization import GradientTransform
 
 IN_PARTS = 6
@@ -206,8 +207,8 @@ class UpdateGraphs:
         named = dict(self.model.named_parameters())
         # Leaves of this update: gradients of the parameters themselves would be summed on the stream around a capture.
         leaves = {name: each.detach().requires_grad_(each.requires_grad) for name, each in named.items()}
-        device = given.features.device.type
-        with torch.autocast(device, self.precision, enabled=self.precision != torch.float32):
+        device = given.features.device
+        with products_of(self.precision, device):
             loss = functional_call(self.objective, {f"model.{name}": leaf for name, leaf in leaves.items()}, (given,))
         loss = loss / given.divisor
         # Gradients have memory of their own and the parameters' strides, unlike those of `torch.autograd.grad`.

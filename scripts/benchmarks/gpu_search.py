@@ -15,7 +15,7 @@ from benchmarks.records import Row
 from benchmarks.settings import Settings
 from las.decoding.search import BeamSearch, GreedySearch
 from las.nn.model import Decoder, ListenAttendSpell
-from las.runtime.devices import PRECISIONS
+from las.runtime.precision import PRECISIONS
 
 IMPROBABLE = -1e4
 """Logit of the end of a sentence: an untrained model may not end one, so that all utterances have as many tokens as is

@@ -23,7 +23,7 @@ from las.nn.cells.base import LSTMCell
 from las.nn.kernels import choice
 from las.nn.model import ListenAttendSpell, SpeechModel
 from las.runtime import devices, progress
-from las.runtime.devices import PRECISIONS
+from las.runtime.precision import PRECISIONS, products_of
 from las.training import update_graphs
 from las.training.step import TrainingStep
 
@@ -140,7 +140,7 @@ def _in_a_row(update: TrainingStep, batch: Batch) -> None:
 def kernel_of(update: TrainingStep, batch: Batch) -> str:
     """The name of the kernel that computes the listener."""
     cell = next(module for module in update.model.modules() if isinstance(module, LSTMCell))
-    with torch.autocast(batch.waveforms.device.type, update.precision, enabled=update.precision != torch.float32):
+    with products_of(update.precision, batch.waveforms.device):
         picked = choice.select_kernel(cell, batch.waveforms)
     return next(name for name, kernel in choice.KERNELS.items() if kernel is picked)
 
@@ -169,7 +169,7 @@ def _peer(model: torch.nn.Module, device: torch.device) -> SpeechBrainPeer | Non
 
 
 def _theirs(peer: SpeechBrainPeer, batch: Batch, operand: torch.dtype) -> None:
-    with torch.autocast(batch.waveforms.device.type, operand, enabled=operand != torch.float32):
+    with products_of(operand, batch.waveforms.device):
         for _ in range(IN_A_ROW):
             peer.update(batch)
 

@@ -28,8 +28,8 @@ from las.decoding.base import Search
 from las.nn.kernels import choice
 from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import Decoder
-from las.runtime.devices import PRECISIONS
 from las.runtime.errors import ConfigError
+from las.runtime.precision import PRECISIONS
 from las.training import memory
 
 NUM_BATCHES = 4

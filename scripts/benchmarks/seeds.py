@@ -25,6 +25,7 @@ from las.nn.kernels.triton import layer
 from las.nn.kernels.triton.layer import Loops, TritonKernel, TritonRecurrence
 from las.nn.kernels.triton.plan import TritonPlan
 from las.nn.model import SpeechModel
+from las.runtime.precision import products_of
 from las.training.update_graphs import Inputs, Objective
 
 
@@ -156,11 +157,10 @@ class SeedsUpdate:
         assert self.given is not None
         # As in `UpdateGraphs`: gradients of the parameters themselves would be summed on the stream around a capture.
         leaves = {name: each.detach().requires_grad_() for name, each in self.parameters.items()}
-        precision, kind = self.alone.precision, self.device.type
         one = partial(functional_call, self.objective)
         with (
             choice.use_kernel(self.kernel),
-            torch.autocast(kind, precision, enabled=precision != torch.float32),
+            products_of(self.alone.precision, self.device),
             patch.object(listener, "WithZeros", _Padded),
             patch.object(dropout, "Dropped", _Dropped),
         ):

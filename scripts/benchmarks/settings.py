@@ -14,6 +14,7 @@ from las.config.build import Config, check_value, config_directory, shown
 from las.nn.kernels import choice
 from las.runtime import devices
 from las.runtime.errors import ConfigError, suggest
+from las.runtime.precision import operand_type
 from las.storage import run_directory
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -85,7 +86,7 @@ def settings(config: Config, suite: str, command: str) -> Settings:
     device = devices.pick(config["device"])
     dtype, repeats, names = ON_DEVICE[device.type]
     if suite != "lstm":
-        products = devices.precision(config["trainer"]["precision"] if suite in TRAINED else "fp32")
+        products = operand_type(config["trainer"]["precision"] if suite in TRAINED else "fp32")
         dtype = str(products).removeprefix("torch.")
         if config["dtype"] not in (None, dtype):
             instead = "give trainer.precision instead" if suite in TRAINED else "only suite=lstm measures other types"

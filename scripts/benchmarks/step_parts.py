@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from las.data.loader import Batch
+from las.runtime.precision import products_of
 from las.training.step import TrainingStep
 
 PARTS = ("features", "listener", "speller", "loss", "speller_backward", "listener_backward", "optimiser")
@@ -93,7 +94,7 @@ def _update(update: TrainingStep, batch: Batch, number: int, clock: _Clock) -> N
     update.optimiser.zero_grad(set_to_none=True)
     divisor = update.loss.divisor(float(model.num_targets(batch)))
     clock.begin()
-    with torch.autocast(model.device.type, update.precision, enabled=update.precision != torch.float32):
+    with products_of(update.precision, model.device):
         output = model.forward_batch(batch, update.augment.features)
     (update.loss.objective(model, output, batch) / divisor).backward()
     clock.mark()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.records import Row, TableColumn, number, text
-from las.runtime.devices import PRECISIONS
+from las.runtime.precision import PRECISIONS
 from las.training import plots
 
 COLUMNS = (
