@@ -11,7 +11,7 @@ from las.data.corpora.base import Corpus
 from las.data.loader import BatchSize
 from las.decoding import tuned_search
 from las.decoding.base import Search
-from las.decoding.evaluation import Condition, decode_split, write_lines, write_references
+from las.decoding.evaluation import Condition, corpus_of, decode_split, write_lines, write_references
 from las.decoding.transcriber import Transcriber, load
 from las.decoding.transcription import Transcription, find_audio
 from las.nn.kernels import choice
@@ -39,6 +39,8 @@ def _decode(config: Config) -> None:
     check_values(config, {"strict": bool, "seed": int, "ensemble": Sequence[str] | str, "ensemble_mean": str})
     require("temperature", config["temperature"], *confidence.TEMPERATURES)
     augment = _waveforms_only(config)
+    # Before large files are read: the split's name may be wrong.
+    own = None if config["split"] is None else corpus_of(Path(config["checkpoint"]), config["split"])
     search: Search = build(config["search"], where="search")
     subject = config["split"] or _name_of(config["audio"])
     others = [f"with_{_name_of(config['ensemble'])}"] if config["ensemble"] else []
@@ -54,11 +56,11 @@ def _decode(config: Config) -> None:
             transcriber.temperature = config["temperature"]
         if config["pictures"] is not None:
             _ = transcriber.attention_model  # raises for a model without attention
-        if config["split"] is None:
+        if own is None:
             _decode_files(transcriber, config, output)
             return
         with distributed.only_main_prints():
-            _decode_own_split(transcriber, config, size, output, augment)
+            _decode_own_split(transcriber, config, own, size, output, augment)
 
 
 def _name_of(audio: str | Sequence[str]) -> str:
@@ -110,14 +112,14 @@ def _attention_pictures(transcription: Transcription, folder: Path) -> None:
 
 
 def _decode_own_split(
-    transcriber: Transcriber, config: Config, size: BatchSize, output: Path, augment: Augmentation
+    transcriber: Transcriber,
+    config: Config,
+    own: tuple[Corpus, str],
+    size: BatchSize,
+    output: Path,
+    augment: Augmentation,
 ) -> None:
-    if "corpus" not in transcriber.config:
-        raise ConfigError(
-            f"{config['checkpoint']} is a bundle, which has no corpus: give recordings (audio=...), or a run folder"
-        )
-    corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
-    split = corpus.known_split(config["split"])
+    corpus, split = own
     with distributed.main_first():
         splits = data_preparation.prepared(corpus, config["data_dir"])
     condition, where = None, split

@@ -17,7 +17,7 @@ from las.config.build import Config, build, check_value, check_values, compose
 from las.data.corpora.base import Corpus
 from las.data.loader import BatchSize, Loader, drop_unknown_symbols, sequential
 from las.data.manifest import Utterance
-from las.decoding import tuned_search
+from las.decoding import evaluation, tuned_search
 from las.decoding.base import Search
 from las.decoding.search import BeamSearch
 from las.decoding.transcriber import Transcriber, load
@@ -64,6 +64,7 @@ def tune(overrides: list[str]) -> list[Tried]:
     Started by `torchrun`, the processes share the split.
     """
     config = compose("tune", overrides)
+    corpus, split = evaluation.corpus_of(Path(config["checkpoint"]), config["split"])
     section: Config = config["search"]
     vary: Callable[[Any, Point], Search]
     if section["_target_"] in INSERTIONS:
@@ -79,7 +80,7 @@ def tune(overrides: list[str]) -> list[Tried]:
         build(each, where="search")  # raises before anything is decoded
     _check(config)
     with distributed.process_group(devices.pick(config["device"])) as device, distributed.only_main_prints():
-        trials = _run(config, device, search, lambda: [vary(search, point) for point in points])
+        trials = _run(config, device, corpus, split, search, lambda: [vary(search, point) for point in points])
         # stable: of equals, the one that was given first
         order = sorted(range(len(points)), key=lambda number: trials.scores[number].total.rate)
         tried = [Tried(points[number], trials.scores[number]) for number in order]
@@ -175,8 +176,15 @@ def _check(config: Config) -> None:
             )
 
 
-def _run(config: Config, device: torch.device, search: Search, variants: Callable[[], Sequence[Search]]) -> Trials:
-    """Decode and score a split of the checkpoint's corpus with the variants of a search, which is bound before.
+def _run(
+    config: Config,
+    device: torch.device,
+    corpus: Corpus,
+    split: str,
+    search: Search,
+    variants: Callable[[], Sequence[Search]],
+) -> Trials:
+    """Decode and score a split with the variants of a search, which is bound before.
 
     Processes take the batches in turn.
     """
@@ -184,8 +192,6 @@ def _run(config: Config, device: torch.device, search: Search, variants: Callabl
         with distributed.main_first():
             options = {key: config[key] for key in ("strict", "precision", "ensemble", "ensemble_mean")}
             transcriber = load(config["checkpoint"], search, str(device), **options)
-        corpus: Corpus = build(transcriber.config["corpus"], where="corpus")
-        split = corpus.known_split(config["split"] or corpus.splits[1])
         with distributed.main_first():
             utterances = data_preparation.prepared(corpus, config["data_dir"])[split]
         texts = _decode(transcriber, variants(), utterances, BatchSize.from_config(config), corpus)
@@ -193,7 +199,6 @@ def _run(config: Config, device: torch.device, search: Search, variants: Callabl
     return Trials(corpus, test_set, [corpus.score(split, utterances, hypotheses) for hypotheses in texts])
 
 
-@torch.no_grad()
 def _decode(
     transcriber: Transcriber,
     searches: Sequence[Search],
@@ -202,17 +207,15 @@ def _decode(
     corpus: Corpus,
 ) -> list[dict[str, str]]:
     """Return the hypotheses of each search, as texts by utterance, decoded by all processes."""
-    model, tokens = transcriber.model.eval(), transcriber.tokens
+    tokens = transcriber.tokens
     loader = Loader(drop_unknown_symbols(utterances, tokens), tokens, corpus.sample_rate)
     order = distributed.share(sequential(utterances, size))
     texts_by_search: list[dict[str, str]] = [{} for _ in searches]
     description = f"{len(searches)} combinations, batches decoded"
-    for _, batch in progress.counted(loader.batches(order), len(order), description):
-        on_device = batch.to(model.device)
-        inputs, num_states = model.search_inputs(on_device.waveforms, on_device.num_samples)
-        for search, texts in zip(searches, texts_by_search, strict=True):
-            for name, hypotheses in zip(batch.ids, search(inputs, num_states), strict=True):
-                texts[name] = tokens.decode(hypotheses[0].tokens)
+    batches = progress.counted(loader.batches(order), len(order), description)
+    for found in evaluation.decode_by_each(transcriber.model, searches, batches, transcriber.weights):
+        for texts, decoded in zip(texts_by_search, found, strict=True):
+            texts[decoded.id] = tokens.decode(decoded.hypotheses[0].tokens)
     shares = distributed.gather(texts_by_search)
     return [dict(itertools.chain.from_iterable(part.items() for part in parts)) for parts in zip(*shares, strict=True)]
 

@@ -187,9 +187,9 @@ class Batch:
 
     ids: list[str]
     waveforms: Float[Tensor, "batch samples"]
-    num_samples: Int[Tensor, "batch"]
+    num_samples: Int[Tensor, " batch"]
     targets: Int[Tensor, "batch tokens"]
-    num_tokens: Int[Tensor, "batch"]
+    num_tokens: Int[Tensor, " batch"]
     keys: tuple[int, ...] = ()
 
     def split(self, max_utterances: int | None) -> "list[Batch]":
@@ -355,7 +355,7 @@ class Loader:
         others = len(self._utterances) - 1  # all but itself
         return Talkers(others, lambda other: self.waveform(other + (other >= index)).double().numpy())
 
-    def waveform(self, index: int) -> Float[Tensor, "samples"]:
+    def waveform(self, index: int) -> Float[Tensor, " samples"]:
         """Waveform of an utterance by its place in the list, from the cache if it is there.
 
         Every utterance is read once an epoch, in any order, so that evicting entries would not help.
@@ -373,7 +373,7 @@ class Loader:
 
 def read(
     utterance: Utterance, sample_rate: int, read_audio: Callable[..., np.ndarray] = worker_pool.run_here
-) -> Float[Tensor, "samples"]:
+) -> Float[Tensor, " samples"]:
     """Read the waveform of an utterance, empty for one that is only text.
 
     `read_audio` is `worker_pool.run_here` or `worker_pool.run_in_worker`.

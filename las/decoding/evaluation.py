@@ -3,7 +3,7 @@
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from las.config.build import build
+from las.config.groups import check_names
 from las.data import manifest
 from las.data.augmentation.augmentation import Augmentation
 from las.data.corpora.base import Corpus
@@ -22,9 +24,10 @@ from las.decoding.search import require_finite_scores
 from las.nn.kernels.cpp.prepacked import PrepackedWeights
 from las.nn.model import SpeechModel
 from las.runtime import distributed, progress
-from las.runtime.errors import first_of
+from las.runtime.errors import ConfigError, first_of
 from las.scoring import confidence, error_rates
 from las.storage import atomic
+from las.storage.checkpoint import config_of
 
 
 class Decoded(NamedTuple):
@@ -34,7 +37,6 @@ class Decoded(NamedTuple):
     hypotheses: list[Hypothesis]
 
 
-@torch.no_grad()
 def decode(
     model: SpeechModel,
     search: Search,
@@ -42,16 +44,27 @@ def decode(
     weights: PrepackedWeights | None = None,
 ) -> Iterator[Decoded]:
     """Decode all utterances; yields their n-best lists, batch by batch. `weights` are those that calls before kept."""
+    return (found for (found,) in decode_by_each(model, [search], batches, weights))
+
+
+@torch.no_grad()
+def decode_by_each(
+    model: SpeechModel,
+    searches: Sequence[Search],
+    batches: Iterable[tuple[int, Batch]],
+    weights: PrepackedWeights | None = None,
+) -> Iterator[tuple[Decoded, ...]]:
+    """Decode all utterances, which are encoded once, by several searches; yields what each found, as `decode` does."""
     model.eval()
     weights = weights or PrepackedWeights(model)
     for _, batch in batches:
         batch = batch.to(model.device)
         with weights.used():
             inputs, num_states = model.search_inputs(batch.waveforms, batch.num_samples)
-            nbest_lists = search(inputs, num_states)
-        require_finite_scores(inputs, num_states, batch.ids, nbest_lists)
-        for utterance_id, hypotheses in zip(batch.ids, nbest_lists, strict=True):
-            yield Decoded(utterance_id, hypotheses)
+            found = [search(inputs, num_states) for search in searches]
+        for nbest_lists in found:
+            require_finite_scores(inputs, num_states, batch.ids, nbest_lists)
+        yield from zip(*(itertools.starmap(Decoded, zip(batch.ids, each, strict=True)) for each in found), strict=True)
 
 
 @torch.no_grad()
@@ -146,6 +159,22 @@ def decode_split(
         )
     write_lines(output, [json.dumps(entry, ensure_ascii=False) for entry in entries])
     return corpus.score(split, utterances, {entry["id"]: entry["text"] for entry in entries})
+
+
+def corpus_of(checkpoint: Path, split: str | None) -> tuple[Corpus, str]:
+    """Return the corpus that a checkpoint was trained on, and the split's name: the first one to evaluate on for None.
+
+    Neither parameters nor audio are read. Raises ConfigError for a split that the corpus lacks, and for a bundle, which
+    has no corpus.
+    """
+    config = config_of(checkpoint)
+    if "corpus" not in config:
+        raise ConfigError(
+            f"{checkpoint} is a bundle, which has no corpus: give recordings (audio=...), or a run folder"
+        )
+    check_names(config)
+    corpus: Corpus = build(config["corpus"], where="corpus")
+    return corpus, corpus.known_split(split or corpus.splits[1])
 
 
 def write_references(folder: Path, split: str, utterances: list[Utterance]) -> None:

@@ -5,11 +5,9 @@ from typing import Any
 
 from las.config import build
 from las.config.overrides import of_section, protect, value_of
-from las.config.public import with_public_names
 from las.runtime import progress
 from las.runtime.errors import ConfigError, LasError, MissingValueError, StorageError
-from las.storage import bounded, bundle, pretrained
-from las.storage.checkpoint import run_folder
+from las.storage import bounded, checkpoint, pretrained
 
 CHOICE = "search=tuned"
 BASES = {
@@ -22,11 +20,11 @@ GREEDY = ("max_length_ratio", "max_length")
 """Keys of `search=greedy`."""
 
 
-def path_of(checkpoint: Path) -> Path:
+def path_of(trained: Path) -> Path:
     """Return the path of the tuned search of a checkpoint. Raises ConfigError for a bundle."""
-    if checkpoint.is_file():
-        raise ConfigError(f"{checkpoint} is a bundle, which has no corpus to tune on: give the run folder")
-    return run_folder(checkpoint) / "tuned.json"
+    if trained.is_file():
+        raise ConfigError(f"{trained} is a bundle, which has no corpus to tune on: give the run folder")
+    return checkpoint.run_folder(trained) / "tuned.json"
 
 
 NEEDS_CHECKPOINT = {"transcribe": False, "demo_app": False, "decode": True}
@@ -77,11 +75,11 @@ def as_composed(overrides: list[str], verb: str = "") -> list[str]:
     if CHOICE not in overrides:
         return [*_own(overrides), *overrides]
     remaining = [override for override in overrides if override != CHOICE]
-    checkpoint = value_of("checkpoint", remaining)
-    if checkpoint is None or not Path(str(checkpoint)).exists():  # the verb itself reports what is wrong
+    run = value_of("checkpoint", remaining)
+    if run is None or not Path(str(run)).exists():  # the verb itself reports what is wrong
         return ["search=beam", *remaining]
-    path = path_of(Path(str(checkpoint)))
-    tuned = read(path, str(checkpoint))
+    path = path_of(Path(str(run)))
+    tuned = read(path, str(run))
     progress.say(f"{CHOICE}: {path}, tuned on {tuned['tuned_on']}: {tuned['errors']}")
     base = BASES.get(tuned["search"].get("_target_"), "search=beam")
     return [base, *of_section(tuned["search"], "search"), *remaining]
@@ -97,9 +95,8 @@ def _own(overrides: list[str]) -> list[str]:
     if any(override.startswith("search=") for override in overrides) or not path.exists():
         return []
     try:
-        stored = bundle.config(path) if path.is_file() else with_public_names(bounded.stored(path / "config.json"))
-        search = dict(stored["search"])
-    except (LasError, OSError, KeyError, TypeError):
+        search = dict(checkpoint.config_of(path)["search"])
+    except (LasError, KeyError, TypeError):
         return []
     target = str(search.get("_target_"))
     if target == "las.GreedySearch":
@@ -111,7 +108,7 @@ def _own(overrides: list[str]) -> list[str]:
     return ["search=greedy", *emptied, *of_section(search, "search")]
 
 
-def read(path: Path, checkpoint: str) -> dict[str, Any]:
+def read(path: Path, run: str) -> dict[str, Any]:
     """Return the tuned `search` as plain data, with descriptions of the data it was `tuned_on` and of its `errors`
     there.
 
@@ -119,14 +116,14 @@ def read(path: Path, checkpoint: str) -> dict[str, Any]:
     """
     if not path.is_file():
         raise ConfigError(
-            f"{CHOICE}: no search was tuned for {checkpoint} yet ({path} does not exist): "
-            f"las tune checkpoint={checkpoint} search.lm.path=lm.arpa"
+            f"{CHOICE}: no search was tuned for {run} yet ({path} does not exist): "
+            f"las tune checkpoint={run} search.lm.path=lm.arpa"
         )
     try:
         tuned = bounded.read_object(path)
         return {"tuned_on": tuned["tuned_on"], "errors": tuned["errors"], "search": dict(tuned["search"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        again = f"tune again: las tune checkpoint={checkpoint}"
+        again = f"tune again: las tune checkpoint={run}"
         raise StorageError(f"{path}: damaged ({type(error).__name__}: {bounded.reason(error)}): {again}") from error
 
 

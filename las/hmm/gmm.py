@@ -51,7 +51,7 @@ class Statistics(NamedTuple):
         """Empty sums for means of the shape of `like`, [pdfs, components, size]."""
         return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in (like.shape[:2], like.shape, like.shape)))
 
-    def add(self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "frames"], mixtures: "Mixtures") -> None:
+    def add(self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, " frames"], mixtures: "Mixtures") -> None:
         order = pdfs.argsort(stable=True)
         present, counts = pdfs.unique(return_counts=True)
         for pdf, own in zip(present.tolist(), frames[order].split(counts.tolist()), strict=True):
@@ -76,7 +76,7 @@ class Mixtures:
         weights: Float[Tensor, "pdfs components"],
         means: Float[Tensor, "pdfs components size"],
         variances: Float[Tensor, "pdfs components size"],
-        floor: Float[Tensor, "size"],
+        floor: Float[Tensor, " size"],
     ) -> None:
         self.weights, self.means, self.variances, self.floor = weights, means, variances, floor
         self.precisions = 1.0 / variances
@@ -85,7 +85,7 @@ class Mixtures:
         self.constants = weights.log() - 0.5 * exponents
 
     @classmethod
-    def single(cls, num_pdfs: int, mean: Float[Tensor, "size"], variance: Float[Tensor, "size"]) -> "Mixtures":
+    def single(cls, num_pdfs: int, mean: Float[Tensor, " size"], variance: Float[Tensor, " size"]) -> "Mixtures":
         """Equal Gaussians for all pdfs (flat start)."""
         means, variances = (each.expand(num_pdfs, 1, -1).clone() for each in (mean, variance))
         return cls(torch.ones(num_pdfs, 1), means, variances, VARIANCE_FLOOR * variance)
@@ -95,7 +95,7 @@ class Mixtures:
         return int((self.weights > 0).sum())
 
     def log_likelihoods(
-        self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, "chosen"] | None = None
+        self, frames: Float[Tensor, "frames size"], pdfs: Int[Tensor, " chosen"] | None = None
     ) -> Float[Tensor, "frames chosen"]:
         """Log-likelihoods of frames under some pdfs, by default under every one."""
         counts = (self.weights > 0).sum(dim=1)  # of components, which differ a lot between pdfs
@@ -296,7 +296,7 @@ class GaussianModel(FrameModel):
         self.num_targets(batch)
 
     @torch.no_grad()
-    def set_mixtures(self, mixtures: Mixtures, frames: Float[Tensor, "pdfs"]) -> None:
+    def set_mixtures(self, mixtures: Mixtures, frames: Float[Tensor, " pdfs"]) -> None:
         """Take over trained mixtures, and the priors from the number of frames of each pdf, one added."""
         self.weights.copy_(mixtures.weights)
         self.means.copy_(mixtures.means)
@@ -304,8 +304,8 @@ class GaussianModel(FrameModel):
         self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
 
     def search_inputs(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, " batch"]
+    ) -> tuple[FrameScores, Int[Tensor, " batch"]]:
         """Scores of whole utterances for a search, and their numbers of frames."""
         rows, num_frames = self.features(waveforms, num_samples)
         mixtures = self.mixtures

@@ -30,17 +30,17 @@ LEAST = -50.0
 class Occupied(NamedTuple):
     """Logarithms of the sums over all paths, and the occupancies of pdfs; both 0 where a chunk has no frame."""
 
-    log_totals: Float[Tensor, "chunks"]
+    log_totals: Float[Tensor, " chunks"]
     """-inf where no path is allowed; occupancies are 0 then."""
     occupancies: Float[Tensor, "chunks frames pdfs"]
 
 
 def log_totals(
     emissions: Float[Tensor, "chunks frames pdfs"],
-    num_frames: Int[Tensor, "chunks"],
+    num_frames: Int[Tensor, " chunks"],
     graph: PhoneGraph,
     allowed: Bool[Tensor, "chunks frames pdfs"] | None = None,
-) -> Float[Tensor, "chunks"]:
+) -> Float[Tensor, " chunks"]:
     """Return log Z of each chunk, 0 for one without frames and -inf without paths; gradients lead to the emissions.
 
     Args:

@@ -37,7 +37,7 @@ class _Padded(NamedTuple):
 
 
 def viterbi(
-    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, "batch"], graphs: Sequence[AlignmentGraph]
+    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, " batch"], graphs: Sequence[AlignmentGraph]
 ) -> list[BestPath | None]:
     """Return the best path of each utterance; None where none fits, because there are fewer frames than states to go
     through.
@@ -51,7 +51,7 @@ def viterbi(
 
 
 def batched(
-    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, "batch"], graphs: Sequence[AlignmentGraph]
+    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, " batch"], graphs: Sequence[AlignmentGraph]
 ) -> list[BestPath | None]:
     """`viterbi` by torch's operations."""
     padded = _padded(graphs, emissions)
@@ -112,7 +112,7 @@ class PathsStructure(Structure):
 
 
 def compiled(
-    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, "batch"], graphs: Sequence[AlignmentGraph]
+    emissions: Float[Tensor, "batch frames pdfs"], num_frames: Int[Tensor, " batch"], graphs: Sequence[AlignmentGraph]
 ) -> list[BestPath | None]:
     """`viterbi` in C++ on a CPU."""
     there = [graph.scores > -np.inf for graph in graphs]

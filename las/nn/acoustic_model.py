@@ -46,8 +46,8 @@ class FrameSequences(NamedTuple):
 class FramePredictions(NamedTuple):
     """Log-probabilities of the labels of labelled frames, one after the other, and the labels."""
 
-    log_probs: Float[Tensor, "frames"]
-    labels: Int[Tensor, "frames"]
+    log_probs: Float[Tensor, " frames"]
+    labels: Int[Tensor, " frames"]
     sequences: Callable[[], FrameSequences]
     """Computes the logits of all states in all frames."""
 
@@ -56,7 +56,7 @@ class FrameScores(NamedTuple):
     """Scores of a batch for a search: logarithms of posteriors, of priors, and of the bigram of phones."""
 
     log_posteriors: Float[Tensor, "batch frames pdfs"]
-    log_priors: Float[Tensor, "pdfs"]
+    log_priors: Float[Tensor, " pdfs"]
     bigram: Float[Tensor, "vocab vocab"]
 
     def emissions(self, acoustic_scale: float, prior_scale: float) -> Float[Tensor, "batch frames pdfs"]:
@@ -197,7 +197,7 @@ class AcousticModel(FrameModel):
         return self._frames(self.output(encoded)).flatten(1, 2)[:, : int(num_frames.max())]
 
     @torch.no_grad()
-    def set_counts(self, frames: Float[Tensor, "pdfs"], bigram: Float[Tensor, "vocab vocab"]) -> None:
+    def set_counts(self, frames: Float[Tensor, " pdfs"], bigram: Float[Tensor, "vocab vocab"]) -> None:
         """Set the priors from the number of frames of each pdf, one added, and the log-probabilities of phone pairs."""
         self.log_priors.copy_(((frames + 1.0) / (frames + 1.0).sum()).log())
         self.bigram.copy_(bigram)
@@ -227,10 +227,10 @@ def stretched(
 class Chunks(NamedTuple):
     """Places of the chunks of a batch."""
 
-    rows: Int[Tensor, "chunks"]
+    rows: Int[Tensor, " chunks"]
     """Row of the batch of each chunk."""
-    starts: Int[Tensor, "chunks"]
-    lengths: Int[Tensor, "chunks"]
+    starts: Int[Tensor, " chunks"]
+    lengths: Int[Tensor, " chunks"]
 
     def cut(self, sequences: Tensor, size: int) -> Tensor:
         """Cut sequences [batch, frames, ...] into chunks [chunks, size, ...], 0 behind the length of each."""

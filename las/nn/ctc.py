@@ -96,7 +96,7 @@ def log_likelihoods(
     targets: Int[Tensor, "batch tokens"],
     num_states: Lengths,
     num_tokens: Lengths,
-) -> Float[Tensor, "batch"]:
+) -> Float[Tensor, " batch"]:
     """Return log p(tokens | states) of each utterance, 0 where it is impossible, with lengths on any device.
 
     The host starts a few operations for each state and does not wait for their results. Differentiable once.
@@ -130,7 +130,7 @@ def occupancies(
     targets: Int[Tensor, "batch tokens"],
     num_states: Lengths,
     num_tokens: Lengths,
-) -> tuple[Float[Tensor, "batch"], Float[Tensor, "batch states"], Float[Tensor, "batch states tokens"]]:
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch states"], Float[Tensor, "batch states tokens"]]:
     """Return log-likelihoods, 0 where there is no path, and the probabilities that a path has the blank at a state, and
     each token there.
 

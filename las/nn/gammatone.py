@@ -39,9 +39,9 @@ ERB = (24.7, 0.00437)
 class FilterBank(NamedTuple):
     """Coefficients of the sections of each filter, and its gain: r cos(theta), r^2, g^4."""
 
-    real: Float64[Tensor, "filters"]
-    squared: Float64[Tensor, "filters"]
-    gain: Float64[Tensor, "filters"]
+    real: Float64[Tensor, " filters"]
+    squared: Float64[Tensor, " filters"]
+    gain: Float64[Tensor, " filters"]
 
 
 class Gammatone(Features):
@@ -131,7 +131,7 @@ class Gammatone(Features):
         return torch.fft.irfft(spectra, n=size)[..., self.past :].flatten(2)[..., :num_samples]
 
 
-def centres(low_hz: float, high_hz: float, num_filters: int) -> Float[Tensor, "filters"]:
+def centres(low_hz: float, high_hz: float, num_filters: int) -> Float[Tensor, " filters"]:
     """Centre frequencies in Hz, evenly spaced along the basilar membrane, as float64."""
     scale, slope, offset = GREENWOOD
     low, high = (math.log10(hertz / scale + offset) / slope for hertz in (low_hz, high_hz))
@@ -139,7 +139,7 @@ def centres(low_hz: float, high_hz: float, num_filters: int) -> Float[Tensor, "f
     return scale * (10.0 ** (slope * places) - offset)
 
 
-def filter_bank(centres_hz: Float[Tensor, "filters"], sample_rate: int) -> FilterBank:
+def filter_bank(centres_hz: Float[Tensor, " filters"], sample_rate: int) -> FilterBank:
     """Coefficients of the filters with these centre frequencies, as float64."""
     angles = 2.0 * math.pi * centres_hz / sample_rate
     radii = torch.exp(-2.0 * math.pi / sample_rate * ERB[0] * (ERB[1] * centres_hz + 1.0))
@@ -147,7 +147,7 @@ def filter_bank(centres_hz: Float[Tensor, "filters"], sample_rate: int) -> Filte
     return FilterBank(real, squared, _section(real, squared, angles).abs() ** -ORDER)
 
 
-def responses(centres_hz: Float[Tensor, "filters"], sample_rate: int, size: int) -> Complex[Tensor, "filters bins"]:
+def responses(centres_hz: Float[Tensor, " filters"], sample_rate: int, size: int) -> Complex[Tensor, "filters bins"]:
     """Frequency responses of the filters at the size // 2 + 1 frequencies of a Fourier transform."""
     real, squared, gain = (part.unsqueeze(1) for part in filter_bank(centres_hz, sample_rate))
     bins = 2.0 * math.pi * torch.arange(size // 2 + 1, dtype=torch.float64) / size
@@ -171,7 +171,7 @@ class GammatoneStructure(Structure):
 
 
 def integrals(
-    waveforms: Waveforms, bank: FilterBank, window: Float[Tensor, "length"], shift: int
+    waveforms: Waveforms, bank: FilterBank, window: Float[Tensor, " length"], shift: int
 ) -> Float[Tensor, "batch frames filters"]:
     """Windowed sums of rectified outputs in C++ (`gammatone.h`), for whole frames of at least one."""
     waveforms, window = dense(waveforms), dense(window.double())

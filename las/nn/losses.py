@@ -267,11 +267,11 @@ class FrameCrossEntropy(FrameLoss):
         require("focus", focus, 0.0)
         self.focus = focus
 
-    def forward(self, logits: Float[Tensor, "frames pdfs"], labels: Int[Tensor, "frames"]) -> Float[Tensor, ""]:
+    def forward(self, logits: Float[Tensor, "frames pdfs"], labels: Int[Tensor, " frames"]) -> Float[Tensor, ""]:
         """Sum over frames."""
         return self.of(torch.log_softmax(logits, dim=-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1))
 
-    def of(self, log_probs: Float[Tensor, "frames"]) -> Float[Tensor, ""]:
+    def of(self, log_probs: Float[Tensor, " frames"]) -> Float[Tensor, ""]:
         """Sum over frames, from the log-probabilities of their labels."""
         if not self.focus:
             return -log_probs.sum()

@@ -196,7 +196,7 @@ def moments(
 
 
 def moment_norm(
-    values: Float[Tensor, "*shape"], statistics: Moments, gain: Float[Tensor, "size"], bias: Tensor | None, eps: float
+    values: Float[Tensor, "*shape"], statistics: Moments, gain: Float[Tensor, " size"], bias: Tensor | None, eps: float
 ) -> Float[Tensor, "*shape"]:
     """Normalise by given moments: gain * (values - mean) / sqrt(variance + eps) + bias, in the type of the moments."""
     scale = torch.rsqrt(statistics.variance + bounded_eps(eps, values.dtype))
@@ -238,7 +238,7 @@ class RunningMoments(nn.Module):
         return current
 
     @torch.no_grad()
-    def _update_averages(self, step: int, current: Moments, count: Float[Tensor, "one"]) -> None:
+    def _update_averages(self, step: int, current: Moments, count: Float[Tensor, " one"]) -> None:
         """Move the averages towards the moments of a batch; a batch without rows leaves them unchanged."""
         weight = self.momentum * (count > 0)
         unbiased = current.variance * count / (count - 1).clamp(min=1)

@@ -239,6 +239,14 @@ def find(path: Path, strict: bool = False) -> tuple[Checkpoint, list[str]]:
     return found, complaints
 
 
+def config_of(path: Path) -> dict[str, Any]:
+    """Return the config of what `find` accepts, without reading its tensors. Raises what `find` raises."""
+    try:
+        return bundle.config(path) if path.is_file() else with_public_names(bounded.stored(path / "config.json"))
+    except StorageError:
+        return find(path)[0].config
+
+
 def require_numbers(saved: Checkpoint) -> None:
     """Raise NumericalError for a model with parameters that are not a number, which recognises nothing."""
     broken = [name for name, tensor in saved.model.items() if tensor.is_floating_point() and tensor.isnan().any()]

@@ -82,7 +82,11 @@ class LatticeFreeMMI(FrameLoss):
         return of_sequences - self.frame_weight * output.log_probs.sum()
 
     def _of_labels(
-        self, graph: PhoneGraph, emissions: Float[Tensor, "frames pdfs"], labels: Int[Tensor, "frames"], num_frames: int
+        self,
+        graph: PhoneGraph,
+        emissions: Float[Tensor, "frames pdfs"],
+        labels: Int[Tensor, " frames"],
+        num_frames: int,
     ) -> Float[Tensor, ""]:
         """Return the logarithm of the sum over the paths of a chunk's labels; -inf without any, 0 without frames."""
         pdfs, places = labels[:num_frames].unique(return_inverse=True)
@@ -94,7 +98,7 @@ class LatticeFreeMMI(FrameLoss):
         return log_totals(chosen.unsqueeze(0), torch.tensor([num_frames]), part, allowed.unsqueeze(0))[0]
 
 
-def near(labels: Int[Tensor, "frames"], num_pdfs: int, tolerance: int) -> Bool[Tensor, "frames pdfs"]:
+def near(labels: Int[Tensor, " frames"], num_pdfs: int, tolerance: int) -> Bool[Tensor, "frames pdfs"]:
     """Return which pdfs are labels of a frame that is at most `tolerance` frames away.
 
     >>> import torch

@@ -42,7 +42,7 @@ class Inputs(NamedTuple):
     num_tokens: Lengths
     divisor: Float[Tensor, ""]
     """Of the summed loss."""
-    rates: Float[Tensor, "groups"]
+    rates: Float[Tensor, " groups"]
     """Learning rates of the optimiser's groups of parameters."""
     left_out: Bool[Tensor, ""]
     """True leaves all parameters as they are."""

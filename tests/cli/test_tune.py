@@ -85,6 +85,15 @@ def test_no_number_of_the_table_is_cut_off_in_eighty_columns(monkeypatch: pytest
     )
 
 
+@pytest.mark.parametrize("verb", ["tune", "decode"])
+def test_an_unknown_split_is_named_before_anything_is_read(verb: str, trained: Path, las: Las, tmp_path: Path) -> None:
+    """A language model may be large, so a missing one is not what is complained of first."""
+    search = ["search=beam_lm", f"search.lm.path={tmp_path / 'missing.arpa'}"]
+    result = las(verb, f"checkpoint={trained / 'run'}", *search, "split=tets")
+    assert result.code == 2 and "no split 'tets'" in result.err and "Did you mean test" in result.err
+    assert "missing.arpa" not in result.err
+
+
 def test_a_file_of_somebody_else_is_not_replaced(trained: Path, lm: Path, las: Las, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text(json.dumps({"size": 3}))

@@ -35,8 +35,8 @@ class Planted(AcousticModel):
         self.rows = (posteriors / posteriors.sum(-1, keepdim=True)).log()
 
     def search_inputs(
-        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, "batch"]
-    ) -> tuple[FrameScores, Int[Tensor, "batch"]]:
+        self, waveforms: Float[Tensor, "batch samples"], num_samples: Int[Tensor, " batch"]
+    ) -> tuple[FrameScores, Int[Tensor, " batch"]]:
         batch = len(waveforms)
         rows = self.rows.expand(batch, -1, -1)
         return FrameScores(rows, self.log_priors, self.bigram), torch.full((batch,), rows.shape[1])

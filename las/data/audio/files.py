@@ -104,7 +104,7 @@ def load(
     start_s: float = 0.0,
     duration_s: float | None = None,
     sample_rate: int | None = None,
-) -> Float32[np.ndarray, "samples"]:
+) -> Float32[np.ndarray, " samples"]:
     """Read amplitudes of one channel: integer samples scaled to [-1, 1], floating-point samples unchanged.
 
     `channel` counts from 0, `duration_s=None` reads to the end, `sample_rate` (Hz) is the rate the file must have.

@@ -107,8 +107,8 @@ class Augmentation:
         return [line for distortion in self.distortions.values() for line in distortion.check(sample_rate)]
 
     def waveform(
-        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
-    ) -> Float32[Tensor, "stretched"]:
+        self, waveform: Float32[Tensor, " samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
+    ) -> Float32[Tensor, " stretched"]:
         """Change speed and sound of a waveform by the draws for `key`; at speed 0.9 it has 1/0.9 as many samples.
 
         `talkers` are the utterances that babble is mixed from.
@@ -116,8 +116,8 @@ class Augmentation:
         return self.waveform_and_draws(waveform, sample_rate, key, talkers)[0]
 
     def waveform_and_draws(
-        self, waveform: Float32[Tensor, "samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
-    ) -> tuple[Float32[Tensor, "stretched"], dict[str, Any]]:
+        self, waveform: Float32[Tensor, " samples"], sample_rate: int, key: int, talkers: Talkers = ALONE
+    ) -> tuple[Float32[Tensor, " stretched"], dict[str, Any]]:
         """Return the waveform as `waveform` returns it, and what was drawn for each distortion that was applied."""
         drawn = torch.randint(len(self.speeds), (), generator=torch.Generator().manual_seed(key ^ _SPEED))
         speed, draws = self.speeds[int(drawn)], dict[str, Any]()
@@ -136,7 +136,7 @@ class Augmentation:
     def features(
         self,
         features: Float[Tensor, "batch frames size"],
-        num_frames: Int[Tensor, "batch"],
+        num_frames: Int[Tensor, " batch"],
         keys: Sequence[int],
         orders: int = 1,
     ) -> Float[Tensor, "batch frames size"]:
@@ -181,7 +181,7 @@ def _draws(keys: Sequence[int], stream: int, count: int) -> Int[Tensor, "batch c
 
 
 def _covered(
-    draws: Int[Tensor, "batch count 2"], longest: Int[Tensor, "batch"], sizes: Int[Tensor, "batch"], positions: int
+    draws: Int[Tensor, "batch count 2"], longest: Int[Tensor, " batch"], sizes: Int[Tensor, " batch"], positions: int
 ) -> Bool[Tensor, "batch positions"]:
     """Mask of the positions in segments of up to `longest` of `sizes` positions: lengths are drawn, then starts.
 
@@ -195,9 +195,9 @@ def _covered(
 
 def warp(
     features: Float[Tensor, "batch frames size"],
-    num_frames: Int[Tensor, "batch"],
-    centres: Int[Tensor, "batch"],
-    shifts: Int[Tensor, "batch"],
+    num_frames: Int[Tensor, " batch"],
+    centres: Int[Tensor, " batch"],
+    shifts: Int[Tensor, " batch"],
     orders: int = 1,
 ) -> Float[Tensor, "batch frames size"]:
     """Warp features along time, so that frame `centres` on the middle band moves to `centres + shifts`, except padding.
@@ -228,10 +228,10 @@ def warp(
 
 
 def displacement(
-    num_frames: Int[Tensor, "batch"],
+    num_frames: Int[Tensor, " batch"],
     bands: int,
-    centres: Int[Tensor, "batch"],
-    shifts: Int[Tensor, "batch"],
+    centres: Int[Tensor, " batch"],
+    shifts: Int[Tensor, " batch"],
     frames: int,
 ) -> Float[Tensor, "batch frames bands"]:
     """Displacement of each point of the warped image, in frames: `shifts` at the control point, 0 at the six anchors.
@@ -269,7 +269,7 @@ def _basis(time: Tensor, height: Tensor) -> Tensor:
     return squared.clamp(min=1e-30).log_().mul_(squared).mul_(0.5)
 
 
-def _at_speed(waveform: Float32[Tensor, "samples"], speed: float, sample_rate: int) -> Float32[Tensor, "stretched"]:
+def _at_speed(waveform: Float32[Tensor, " samples"], speed: float, sample_rate: int) -> Float32[Tensor, " stretched"]:
     ratio = Fraction(round(speed * sample_rate), sample_rate)
     if ratio.denominator > _LARGEST_RATIO:  # 0.85 of 22,050 Hz is 9,371 : 11,025, and nearly 17 : 20
         ratio = Fraction(speed).limit_denominator(_LARGEST_RATIO)

@@ -21,7 +21,7 @@ from las.hmm.viterbi import viterbi
 def word_spans(
     emissions: Float[Tensor, "batch frames pdfs"],
     log_posteriors: Float[Tensor, "batch frames pdfs"],
-    num_frames: Int[Tensor, "batch"],
+    num_frames: Int[Tensor, " batch"],
     texts: Sequence[Sequence[str]],
     lexicon: Lexicon,
     states: StateNumbering,

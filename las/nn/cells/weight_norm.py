@@ -15,7 +15,9 @@ from torch.nn import functional
 from las.nn.cells.base import NUM_GATES, Frames, Gates, Hidden, LSTMCell
 
 
-def weight_norm(direction: Float[Tensor, "rows columns"], gain: Float[Tensor, "rows"]) -> Float[Tensor, "rows columns"]:
+def weight_norm(
+    direction: Float[Tensor, "rows columns"], gain: Float[Tensor, " rows"]
+) -> Float[Tensor, "rows columns"]:
     """Rows of given direction and length `gain`: `torch.nn.utils.parametrizations.weight_norm` of dim 0."""
     return functional.normalize(direction, dim=-1) * gain.unsqueeze(-1)
 

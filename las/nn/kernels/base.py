@@ -134,7 +134,7 @@ def unroll(
     return torch.stack(outputs, dim=1).masked_fill(~mask.unsqueeze(-1), 0.0), state
 
 
-def chosen(keep: Bool[Tensor, "batch"], new: State, old: State) -> State:
+def chosen(keep: Bool[Tensor, " batch"], new: State, old: State) -> State:
     """Return the rows of a new state where `keep` is True, and those of the old one elsewhere."""
     pairs = zip(new, old, strict=True)
     return filled(new, [torch.where(keep.view(-1, *[1] * (part.dim() - 1)), part, before) for part, before in pairs])

@@ -42,10 +42,10 @@ PART = 16
 class Rows(NamedTuple):
     """Positions of the true frames of a padded batch without its padding, row after row of the batch."""
 
-    order: Int[Tensor, "batch"]  # longest first; the next two are in this order
-    lengths: Int[Tensor, "batch"]
-    starts: Int[Tensor, "batch"]  # each row's first packed frame
-    positions: Int[Tensor, "packed"] | None  # of packed frames in the padded batch; none if nothing is padding
+    order: Int[Tensor, " batch"]  # longest first; the next two are in this order
+    lengths: Int[Tensor, " batch"]
+    starts: Int[Tensor, " batch"]  # each row's first packed frame
+    positions: Int[Tensor, " packed"] | None  # of packed frames in the padded batch; none if nothing is padding
     frames: int
 
     def pack(self, padded: Float[Tensor, "batch frames size"]) -> Float[Tensor, "packed size"]:
@@ -64,7 +64,7 @@ class Rows(NamedTuple):
         return packed.unflatten(0, (len(self.order), self.frames))
 
 
-def rows_of(num_frames: Int[Tensor, "batch"], frames: int) -> Rows:
+def rows_of(num_frames: Int[Tensor, " batch"], frames: int) -> Rows:
     """Return the `Rows` of a batch padded to `frames`, from true lengths [batch]."""
     lengths = [min(max(length, 0), frames) for length in num_frames.tolist()]
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])

@@ -58,7 +58,7 @@ class Recurrence(NamedTuple):
 class _Forward(NamedTuple):
     """A forward pass: the indices of the next steps, what steps read, and the states before and after all steps."""
 
-    steps: Int[Tensor, "together"]
+    steps: Int[Tensor, " together"]
     inputs: tuple[Tensor, ...]
     memory: tuple[Tensor, ...]
     operands: tuple[Tensor, ...]
@@ -70,7 +70,7 @@ class _Backward(NamedTuple):
     gradients of the inputs of each step, sums of those of what all steps read, and the factors of products.
     """
 
-    steps: Int[Tensor, "together"]
+    steps: Int[Tensor, " together"]
     d_state: tuple[Tensor, ...]
     inputs: tuple[Tensor, ...]
     memory: tuple[Tensor, ...]
@@ -121,7 +121,7 @@ class _Trace:
         wider[: len(rows)] = rows
         return wider
 
-    def _steps(self, replay: int) -> Int[Tensor, "together"]:
+    def _steps(self, replay: int) -> Int[Tensor, " together"]:
         """Return the indices of the steps of a replay."""
         return torch.arange(replay * TOGETHER, (replay + 1) * TOGETHER, device=self.device)
 
@@ -247,7 +247,7 @@ class _Trace:
         return states[1:]
 
 
-def _rows(parts: Sequence[Tensor], indices: Int[Tensor, "rows"]) -> list[Tensor]:
+def _rows(parts: Sequence[Tensor], indices: Int[Tensor, " rows"]) -> list[Tensor]:
     return [part.index_select(0, indices) for part in parts]
 
 
