@@ -58,7 +58,7 @@ def _products(operands: torch.dtype, device: torch.device, emulated: bool) -> It
 @cache
 def has_bfloat16() -> bool:
     """Return True if oneDNN multiplies matrices of bfloat16 on this processor: AVX512, or bf16 of ARM."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class RoundedProducts(TorchFunctionMode):
