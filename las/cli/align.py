@@ -112,8 +112,7 @@ def _checked_output(config: Config) -> Path:
     if name is None:
         raise MissingValueError("output has no value: add output=times.ctm to the command")
     output = Path(name)
-    if output.suffix not in FORMATS:
-        raise ConfigError(f"output={name} must end in {' or '.join(FORMATS)}.{suggest(output.suffix, FORMATS)}")
+    atomic.require_suffix(output, *FORMATS)
     if output.suffix == ".ctm":
         atomic.require_place(output)
     else:

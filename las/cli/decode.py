@@ -46,7 +46,7 @@ def _decode(config: Config) -> None:
     others = [f"with_{_name_of(config['ensemble'])}"] if config["ensemble"] else []
     subject = ".".join([subject, *(part.label for part in augment.distortions.values()), *others])
     output = Path(config["output"] or checkpoint.decoded(Path(config["checkpoint"]), subject))
-    atomic.require_place(output)
+    atomic.require_place(output, ".jsonl")
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
     with distributed.process_group(devices.pick(config["device"])) as device:

@@ -58,7 +58,7 @@ def rescore(overrides: list[str]) -> dict[str, Any]:
         config,
         {"hypotheses": str, "language_model": str, "output": str, "references": str | None, "temperature": float},
     )
-    atomic.require_place(Path(config["output"]))
+    atomic.require_place(Path(config["output"]), ".jsonl")
     grid = lists(config["weights"], "weights.")
     points = [dict(zip(grid, map(float, chosen), strict=True)) for chosen in itertools.product(*grid.values())]
     if len(points) > 1 and config["references"] is None:

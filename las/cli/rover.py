@@ -28,9 +28,7 @@ def rover(overrides: list[str]) -> None:
     paths, output = config["hypotheses"], Path(config["output"])
     if isinstance(paths, str) or len(paths) < 2:
         raise ConfigError(f"hypotheses={paths}: a vote is of two systems at least: hypotheses=[a.jsonl,b.jsonl]")
-    if output.suffix not in (".jsonl", ".trn"):
-        raise ConfigError(f"output={output}: the name must end in .jsonl or .trn")
-    atomic.require_place(output)
+    atomic.require_place(output, ".jsonl", ".trn")
     systems = [transcript_files.read(path) for path in paths]
     for path, system in zip(paths, systems, strict=True):
         if others := sorted(system.keys() ^ systems[0].keys()):

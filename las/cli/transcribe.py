@@ -215,7 +215,8 @@ def output_of(output: str | None, kind: str | None, recordings: Recordings) -> O
     """Return the destination of transcriptions.
 
     A name that ends in a format's suffix is one file for all recordings; any other is a folder with a file for each,
-    in the format `kind`. Raises ConfigError for a format that does not exist and captions of many in one file.
+    in the format `kind`. Raises ConfigError for a format that does not exist, a new folder with the name of a file
+    (`x.json`), and captions of many in one file.
     """
     if kind is not None and kind not in captions.FORMATS:
         raise ConfigError(f"format={kind} does not exist.{suggest(kind, captions.FORMATS)}")
@@ -225,6 +226,11 @@ def output_of(output: str | None, kind: str | None, recordings: Recordings) -> O
         return Output()
     suffix = Path(output).suffix.removeprefix(".")
     if suffix not in captions.FORMATS:
+        if suffix.isalpha() and not output.endswith("/") and not Path(output).is_dir():
+            raise ConfigError(
+                f"output={output}: no format has this suffix.{suggest(suffix, captions.FORMATS)} If it is to be a "
+                f"folder, with a file for each recording: output={output}/"
+            )
         return Folder(Path(output), kind or "txt", recordings)
     kind = kind or suffix
     if kind in captions.OF_ONE and len(recordings.paths) > 1:

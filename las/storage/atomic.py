@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from las.runtime.errors import StorageError
+from las.runtime.errors import ConfigError, StorageError
 
 
 def write(path: Path, content: bytes | str | Iterable[str], *, durable: bool = False) -> None:
@@ -54,15 +54,23 @@ def created_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
             temporary.unlink(missing_ok=True)
 
 
-def require_place(path: Path) -> None:
+def require_place(path: Path, *suffixes: str) -> None:
     """Raise StorageError unless a file can be written at `path`; for a check before the work whose result goes there.
 
-    Creates neither file nor folder.
+    Raises ConfigError where the name must end in one of the suffixes, which say what is in it, and does not. Creates
+    neither file nor folder.
     """
+    require_suffix(path, *suffixes)
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise StorageError(f"{path} is {kind}: name a file to write")
     require_folder(path.absolute().parent, path)
+
+
+def require_suffix(output: Path, *suffixes: str) -> None:
+    """Raise ConfigError unless a name ends in one of the suffixes, if there are any."""
+    if suffixes and output.suffix not in suffixes:
+        raise ConfigError(f"output={output}: the name must end in {' or '.join(suffixes)}")
 
 
 def require_folder(folder: Path, output: Path | None = None) -> None:

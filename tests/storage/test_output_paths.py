@@ -53,3 +53,31 @@ def test_a_bundle_has_them_beside_it(trained: Path, las: Las, tmp_path: Path) ->
     audio = f"audio={wav(trained, 'mdab0_sx0')}"
     file = written(las("decode", f"checkpoint={tmp_path / 'phones.las'}", audio, "search=greedy"))
     assert file.parent == tmp_path / "phones.decoded" and file.name.startswith("hypotheses.SX0.WAV-")
+
+
+@pytest.mark.parametrize(
+    ("verb", "others", "says"),
+    [
+        ("decode", ("audio=a.wav",), "must end in .jsonl"),
+        ("rescore", ("hypotheses=a.jsonl", "language_model=lm.arpa"), "must end in .jsonl"),
+        ("rover", ("hypotheses=[a.jsonl,b.jsonl]",), "must end in .jsonl or .trn"),
+        ("align", ("corpus=synthetic",), "must end in .ctm or .TextGrid"),
+        ("transcribe", ("input=x.wav",), "no format has this suffix. Did you mean jsonl"),
+    ],
+)
+def test_a_name_that_says_another_format_is_refused(
+    verb: str, others: tuple[str, ...], says: str, trained: Path, las: Las, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound(tmp_path / "x.wav", 0.3)
+    given = [f"checkpoint={trained / 'run'}"] if verb in ("decode", "transcribe") else []
+    answer = las(verb, *given, *others, "output=x.json")
+    assert answer.code == 2 and "output=x.json" in answer.err and says in answer.err, answer
+    assert sorted(os.listdir(tmp_path)) == ["x.wav"]
+
+
+def test_a_folder_may_be_named_as_a_file_is(trained: Path, las: Las, tmp_path: Path) -> None:
+    given = ["transcribe", f"checkpoint={trained / 'run'}", f"input={wav(trained, 'mdab0_sx0')}", "search=greedy"]
+    for output in ("texts.json/", "texts.json", "2026.11.30", "texts.v2"):
+        assert las(*given, f"output={tmp_path / output}{'/' * output.endswith('/')}").code == 0
+    assert sorted(os.listdir(tmp_path)) == ["2026.11.30", "texts.json", "texts.v2"]

@@ -132,8 +132,9 @@ def require_channel(name: str | Path, channel: int, channels: int) -> None:
 
 
 def conversion(path: str | Path) -> str:
-    """Return the command that converts an audio file of any kind to wav."""
-    return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(str(Path(path).with_suffix('.wav').name))}"
+    """Return the command that converts an audio file of any kind to wav, or what is called wav to flac."""
+    suffix = ".flac" if Path(path).suffix.lower() == ".wav" else ".wav"
+    return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(Path(path).with_suffix(suffix).name)}"
 
 
 def _open(path: str | Path) -> tuple[AudioInfo, _Source]:

@@ -319,3 +319,4 @@ def test_what_cannot_be_read_names_the_endings_and_the_way_out(tmp_path: Path) -
         words = (f"{path}: not audio", ", ".join(files.SUFFIXES), files.conversion(path))
         refused("|".join(words), files.info, path)
     assert files.conversion(tmp_path / "my talk.m4a") == f"ffmpeg -i '{tmp_path}/my talk.m4a' 'my talk.wav'"
+    assert files.conversion("talk.wav") == "ffmpeg -i talk.wav talk.flac"
