@@ -85,10 +85,10 @@ class CharacterCounts:
 class Score:
     """Errors of a test.
 
-    `interval` is the 95 % confidence interval of the total rate (None where no reference has a token). `speakers` are
-    the parts of the total where speakers are known, `subsets` those of the named parts of a test, `missing` the ids
-    without a hypothesis, `confusions` every substitution, most frequent first, `utterances` the alignments by id,
-    `drawn_together` the speaker of each id where the interval is over speakers, else empty.
+    `interval` is the 95 % confidence interval of the total rate (None of a single utterance, and where no reference
+    has a token). `speakers` are the parts of the total where speakers are known, `subsets` those of the named parts of
+    a test, `missing` the ids without a hypothesis, `confusions` every substitution, most frequent first, `utterances`
+    the alignments by id, `drawn_together` the speaker of each id where the interval is over speakers, else empty.
 
     >>> import las
     >>> references = {"u1": ["a", "b"], "u2": ["c"]}
@@ -254,9 +254,12 @@ def interval(rates: Mapping[str, ErrorRate], speakers: Mapping[str, str], seed: 
     """95 % interval of the rate of all utterances together, each of which has its errors in `rates` by its id.
 
     `speakers` are drawn with all their utterances; without any, utterances are drawn. The interval is the mean of the
-    resampled rates plus and minus 1.96 standard deviations, not below 0; None if a resampled test has no words.
+    resampled rates plus and minus 1.96 standard deviations, not below 0; None for a single utterance, whose rate says
+    nothing of how much others differ, and if a resampled test has no words.
     """
     drawn = (_parts(rates, lambda name: [speakers[name]]) if speakers else rates).values()
+    if len(drawn) < 2:
+        return None
     errors, words = resample([[rate.errors for rate in drawn], [rate.words for rate in drawn]], seed)
     if not words.all():
         return None

@@ -196,9 +196,9 @@ def test_rates_are_fractions_in_data_and_percent_in_print_and_words_come_with_ch
     line = "PER 12.0 % [11.0, 14.9]  (sub 7.0 del 3.0 ins 2.0), 95 % over utterances"
     assert error_rates.line(EXAMPLE, "phone_error_rate") == line
     assert error_rates.as_dict(EXAMPLE, "phone_error_rate") == {"phone_error_rate": 0.12, **COUNTS}
-    assert "CER 50.0 % [50.0, 50.0]" in error_rates.line(EXAMPLE, "wer")
+    assert "CER 50.0 %, 95 % over" in error_rates.line(EXAMPLE, "wer")  # of one utterance
     found = json.loads(json.dumps(error_rates.as_dict(EXAMPLE, "wer")))
-    assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": [0.5, 0.5], "characters": 2, **COUNTS}
+    assert found == {"wer": 0.12, "cer": 0.5, "cer_interval": None, "characters": 2, **COUNTS}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -229,3 +229,10 @@ def test_the_seed_decides_also_where_large_tests_are_drawn_in_parts(monkeypatch:
 
 def test_there_is_no_interval_where_a_resampled_test_may_have_no_words() -> None:
     assert error_rates.interval({str(i): ErrorRate(0, 0, 1, words, 1) for i, words in enumerate([0, 0, 1])}, {}) is None
+
+
+def test_there_is_no_interval_of_a_single_utterance() -> None:
+    score = error_rate({"a": "one two"}, {"a": "one"})
+    assert score.interval is None and score.characters.interval is None
+    assert error_rates.line(score, "wer") == "WER 50.0 %  (sub 0.0 del 50.0 ins 0.0), CER 57.1 %"
+    assert error_rate({"a": "one two", "b": "three"}, {"a": "one", "b": "three"}).interval is not None
