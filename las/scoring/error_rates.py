@@ -117,7 +117,8 @@ class Score:
         total = self.total
         return (
             f"Score({percent_within(total, self.interval)}: {total.errors:,} errors in {total.words:,} words of "
-            f"{total.utterances:,} utterances, {len(self.missing)} missing; interval over {self.interval_over})"
+            f"{total.utterances:,} utterances, {len(self.missing)} missing"
+            f"{'' if self.interval is None else f'; interval over {self.interval_over}'})"
         )
 
     @cached_property
