@@ -119,8 +119,12 @@ def subject(config: Config) -> tuple[Probe, Path]:
         config: the keys of `configs/analyze.yaml`; the keys of the training come from the checkpoint, or from here if
             an old checkpoint lacks them.
 
-    Raises StorageError if there is no readable checkpoint, or its parts do not fit together.
+    Raises StorageError if there is no readable checkpoint, or its parts do not fit together, ConfigError for a bundle.
     """
+    if Path(config["checkpoint"]).is_file():
+        raise ConfigError(
+            f"{config['checkpoint']} is a bundle, which has neither corpus nor optimiser: give the run folder"
+        )
     stored, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)

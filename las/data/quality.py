@@ -98,7 +98,7 @@ class Unknown(NamedTuple):
             for symbol, ids in sorted(self.utterance_ids.items(), key=lambda item: -len(item[1]))
         ]
         more = f", and {len(parts) - 20} other symbols" if len(parts) > 20 else ""
-        return f"{count} of {self.num_symbols:,} symbols ({100 * self.share:.2g} %): {', '.join(parts[:20])}{more}"
+        return f"{count} of {self.num_symbols:,} symbols ({100 * self.share:.3g} %): {', '.join(parts[:20])}{more}"
 
 
 class Outlier(NamedTuple):

@@ -223,3 +223,9 @@ def test_analyses_without_a_model_have_a_page_where_one_is_asked_for(
     las("analyze", "what=invariance", "output=out").succeeds("out/analysis.html")
     page = Page((tmp_path / "out/analysis.html").read_text("utf-8"))
     assert page.open == [] and page.tags["table"] == 2 and page.loads == []
+
+
+def test_a_bundle_cannot_be_analysed(trained: Path, tmp_path: Path, las: Las) -> None:
+    bundle = tmp_path / "phones.las"
+    las("export", f"checkpoint={trained / 'run'}", f"output={bundle}").succeeds()
+    las("analyze", f"checkpoint={bundle}", "what=reach").fails(2, f"{bundle} is a bundle run folder")

@@ -246,3 +246,8 @@ def test_a_disk_that_refuses_entries_stops_nothing(tmp_path: Path) -> None:
     utterances = recording(tmp_path / "x.wav")
     found = AudioScanCache(tmp_path / "x.wav" / "audio.jsonl").read(utterances, 1, "files")
     assert isinstance(found[utterances[0].audio], AudioScan)
+
+
+def test_the_share_of_unknown_symbols_is_a_number_without_an_exponent() -> None:
+    for known, share in ((0, "100 %"), (1, "66.7 %"), (1998, "0.1 %")):
+        assert f"2 of {known + 2:,} symbols ({share})" in str(quality.Unknown(known + 2, {"a": ["u1", "u2"]}))

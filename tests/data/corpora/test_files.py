@@ -104,7 +104,7 @@ def test_rules_for_texts_and_symbols(prepare: Prepare, tmp_path: Path) -> None:
     table(tmp_path / "dev.csv", [(rows[0][0], "éjé? ñein", "x")])
     out = prepare(dev="dev.csv", test_share=0.0)
     assert not (tmp_path / "data/manifests/files/test.jsonl").exists()
-    assert "dev: 4 of 9 symbols (44 %): 'é' 2 times (0_0), '?' once (0_0), 'ñ' once (0_0)" in out
+    assert "dev: 4 of 9 symbols (44.4 %): 'é' 2 times (0_0), '?' once (0_0), 'ñ' once (0_0)" in out
     assert """'corpus.text.drop="?éñ"'""" in out
     rules = TextRules(map=["ß: ss", "ñ: n"], drop=["é"], lowercase=True, remove_punctuation=True)
     out = prepare(dev="dev.csv", test_share=0.0, text=rules)
