@@ -99,6 +99,23 @@ def cpu_kernel() -> Check:
         return Check("cpu kernel", NOTE, f"{error}. LSTMs take kernel=plain, up to 3 times slower", "apt install g++")
 
 
+def bfloat16() -> Check:
+    """Name the instructions that multiply matrices on the CPU with `precision=bf16`."""
+    try:
+        layer: Any = importlib.import_module("las.nn.kernels.cpp.layer")
+        return Check("bfloat16", OK, INSTRUCTIONS[layer.bfloat16_unit()])
+    except (ImportError, OSError, cpp_build.Unavailable):
+        return Check("bfloat16", NOTE, "cannot be checked without torch and the cpu kernel")
+
+
+INSTRUCTIONS = (
+    "rounded and multiplied in fp32, so that trainer.precision=bf16 saves no time on this CPU",
+    "multiplied by AVX512-BF16 on this CPU",
+    "multiplied by AMX on this CPU",
+)
+"""What `las.nn.kernels.cpp.layer.bfloat16_unit` counts."""
+
+
 def gpu() -> Check:
     """Check the GPU, its driver, and Triton."""
     driver = _driver()
@@ -208,6 +225,7 @@ def doctor(overrides: list[str]) -> list[Check]:
         "torchaudio": torchaudio,
         "audio files": audio_files,
         "cpu kernel": cpu_kernel,
+        "bfloat16": bfloat16,
         "GPU": gpu,
         "kernels": kernels,
         "extras": extras,

@@ -17,8 +17,8 @@ from las.nn.kernels.cpp import build as cpp_build
 from las.runtime import devices, machine
 from las.runtime.machine import NOTE, OK, PROBLEM, Check
 
-NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "GPU", "kernels", "extras"]
-NAMES += ["own packages", "memory", "cores", "limits", "run folder", "disk"]
+NAMES = ["python", "packages", "torch", "torchaudio", "audio files", "cpu kernel", "bfloat16", "GPU", "kernels"]
+NAMES += ["extras", "own packages", "memory", "cores", "limits", "run folder", "disk"]
 
 
 def test_a_table_of_every_check(las: Las, tmp_path: Path) -> None:
