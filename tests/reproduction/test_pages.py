@@ -174,6 +174,7 @@ FIGURES = {
     **{
         "norms-open-synthetic_hard": 46,
         "cells-open-an4": 35,
+        "norms-open-an4": 45,
         "cells-open-synthetic_hard": 37,
         "criteria-open-an4": 30,
         "z20_controls-open-synthetic_hard": 46,
