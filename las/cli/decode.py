@@ -39,8 +39,6 @@ def _decode(config: Config) -> None:
     check_values(config, {"strict": bool, "seed": int, "ensemble": Sequence[str] | str, "ensemble_mean": str})
     require("temperature", config["temperature"], *confidence.TEMPERATURES)
     augment = _waveforms_only(config)
-    # Before large files are read: the split's name may be wrong.
-    own = None if config["split"] is None else corpus_of(Path(config["checkpoint"]), config["split"])
     search: Search = build(config["search"], where="search")
     subject = config["split"] or _name_of(config["audio"])
     others = [f"with_{_name_of(config['ensemble'])}"] if config["ensemble"] else []
@@ -49,6 +47,8 @@ def _decode(config: Config) -> None:
     atomic.require_place(output, ".jsonl")
     if config["pictures"] is not None:
         atomic.require_folder(Path(config["pictures"]))
+    # Before large files are read: the split's name may be wrong.
+    own = None if config["split"] is None else corpus_of(Path(config["checkpoint"]), config["split"])
     with distributed.process_group(devices.pick(config["device"])) as device:
         with distributed.only_main_prints(), distributed.main_first():
             options = {key: config[key] for key in ("strict", "precision", "ensemble", "ensemble_mean")}

@@ -64,7 +64,6 @@ def tune(overrides: list[str]) -> list[Tried]:
     Started by `torchrun`, the processes share the split.
     """
     config = compose("tune", overrides)
-    corpus, split = evaluation.corpus_of(Path(config["checkpoint"]), config["split"])
     section: Config = config["search"]
     vary: Callable[[Any, Point], Search]
     if section["_target_"] in INSERTIONS:
@@ -79,6 +78,7 @@ def tune(overrides: list[str]) -> list[Tried]:
     for each in sections:
         build(each, where="search")  # raises before anything is decoded
     _check(config)
+    corpus, split = evaluation.corpus_of(Path(config["checkpoint"]), config["split"])
     with distributed.process_group(devices.pick(config["device"])) as device, distributed.only_main_prints():
         trials = _run(config, device, corpus, split, search, lambda: [vary(search, point) for point in points])
         # stable: of equals, the one that was given first

@@ -110,7 +110,7 @@ def test_places_to_write_are_tried_before_anything_else(
     monkeypatch.chdir(tmp_path)
     tiny.sound(tmp_path / "x.wav", 0.3)
     (tmp_path / "file").write_text("")
-    place = tmp_path / "file" / "x.srt"
+    place = tmp_path / "file" / "x.jsonl"
     las(*command.replace("{}", str(place)).split()).fails(5, f"{place} directory")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "x.wav"]
 

@@ -87,5 +87,5 @@ def test_a_corpus_without_times_is_refused(tmp_path: Path) -> None:
 def test_recordings_are_refused_in_words(corpus: Path, las: Las) -> None:
     las("train", *overrides(corpus, "trainer.max_steps=2")).succeeds()
     decode, audio = ("decode", f"checkpoint={corpus / 'run'}"), f"audio={next(corpus.rglob('*.WAV'))}"
-    las(*decode, audio, "search=phone_bigram", f"output={corpus / 'x'}").fails(2, "has no times")
+    las(*decode, audio, "search=phone_bigram", f"output={corpus / 'x.jsonl'}").fails(2, "has no times")
     las(*decode, "split=test", "search=greedy", f"data_dir={corpus / 'data'}").fails(2, "search=phone_bigram")
