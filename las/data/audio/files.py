@@ -57,9 +57,8 @@ class AudioInfo:
         if channels is not None and self.channels != channels:
             raise DataError(f"{path}: {self.channels} channels, expected {channels}", kind="channels")
         if end_s > self.duration_s + 1 / sample_rate:
-            raise DataError(
-                f"{path}: ends at {self.duration_s:.3f} s, the utterance at {end_s:.3f} s", "ends too early"
-            )
+            message = f"{path}: ends at {self.duration_s:.3f} s, the utterance at {end_s:.3f} s"
+            raise DataError(message, kind="ends too early")
 
 
 class Stream(NamedTuple):
@@ -133,9 +132,8 @@ def require_channel(name: str | Path, channel: int, channels: int) -> None:
 
 
 def conversion(path: str | Path) -> str:
-    """Return the command that converts an audio file of any kind to wav, or what is called wav to flac."""
-    kind = "flac" if str(path).lower().endswith(".wav") else "wav"
-    return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(f'{Path(path).stem}.{kind}')}"
+    """Return the command that converts an audio file of any kind to wav, under another name."""
+    return f"ffmpeg -i {shlex.quote(str(path))} {shlex.quote(f'converted_{Path(path).stem}.wav')}"
 
 
 def _open(path: str | Path) -> tuple[AudioInfo, _Source]:

@@ -185,7 +185,7 @@ def test_layer_2_is_read_whole_or_refused(tmp_path: Path) -> None:
         path.write_bytes(layer_2(*bit_rates) + ID3V1)
         require_same(path, np.zeros((100 * 1152, 1)))
     path.write_bytes(layer_2(9, 3))
-    refused("layer 2|several bit rates|x.mp2 x.wav", files.info, path)
+    refused("layer 2|several bit rates|x.mp2 converted_x.wav", files.info, path)
 
 
 @pytest.mark.parametrize("num_samples", [1, 4095, 4096, 4097, 50_000])
@@ -318,5 +318,5 @@ def test_what_cannot_be_read_names_the_endings_and_the_way_out(tmp_path: Path) -
         path.write_bytes(content)
         words = (f"{path}: not audio", ", ".join(files.SUFFIXES), files.conversion(path))
         refused("|".join(words), files.info, path)
-    assert files.conversion(tmp_path / "my talk.m4a") == f"ffmpeg -i '{tmp_path}/my talk.m4a' 'my talk.wav'"
-    assert files.conversion("talk.wav") == "ffmpeg -i talk.wav talk.flac"
+    assert files.conversion(tmp_path / "my talk.m4a") == f"ffmpeg -i '{tmp_path}/my talk.m4a' 'converted_my talk.wav'"
+    assert files.conversion("talk.wav") == "ffmpeg -i talk.wav converted_talk.wav"
