@@ -121,13 +121,13 @@ def subject(config: Config) -> tuple[Probe, Path]:
 
     Raises StorageError if there is no readable checkpoint, or its parts do not fit together, ConfigError for a bundle.
     """
-    if Path(config["checkpoint"]).is_file():
-        raise ConfigError(
-            f"{config['checkpoint']} is a bundle, which has neither corpus nor optimiser: give the run folder"
-        )
     stored, complaints = checkpoint.find(Path(config["checkpoint"]), config["strict"])
     for complaint in complaints:
         progress.say(complaint)
+    if "corpus" not in stored.config:
+        raise ConfigError(
+            f"{config['checkpoint']} is a bundle, which has neither corpus nor optimiser: give the run folder"
+        )
     trained = config | stored.config
     trained["trainer"] = config["trainer"] | stored.config.get("trainer", {}) | {"device": config["device"]}
     corpus: Corpus = build(trained["corpus"], where="corpus")

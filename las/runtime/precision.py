@@ -34,8 +34,8 @@ def operand_type(name: str) -> torch.dtype:
 def products_of(operands: torch.dtype, device: torch.device) -> AbstractContextManager[None]:
     """Take products in the block with operands of a type, by autocast; norms, softmax and loss stay in fp32.
 
-    For a processor that has no bfloat16 in oneDNN torch multiplies it by loops that take ten times as long as fp32.
-    There operands are rounded to bfloat16 and multiplied in fp32, and the results are rounded, as autocast has them.
+    On a processor for which oneDNN has no bfloat16, torch multiplies it by loops that are slower than fp32. There
+    operands are rounded to bfloat16 and multiplied in fp32, and the results are rounded, as autocast has them.
     """
     emulated = device.type == "cpu" and operands == torch.bfloat16 and not has_bfloat16()
     return _products(operands, device, emulated)
